@@ -1,0 +1,69 @@
+# Commands of the study. `make help` lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+PROFILE ?= default
+VENV := .venv
+BIN := $(VENV)/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export DVC_NO_ANALYTICS := 1
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+# Installing is a file, so that it happens once and again only when the lock changes.
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "error: $(PYTHON) is older than 3.11; set PYTHON=python3.11 or newer"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing locked packages into $(VENV) (some minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+.PHONY: setup
+setup: $(VENV)/.installed ## make .venv with the locked packages
+
+.PHONY: params
+params: setup ## write params.yaml from configs/ (PROFILE=smoke|default|full)
+	@python -m agent_rl.stages.params profile=$(PROFILE)
+
+.PHONY: repro
+repro: params ## run the study: every stage that is not up to date (PROFILE=smoke|default|full)
+	@test -d .git || dvc config --local core.no_scm true
+	@dvc repro
+	@echo "done: read reports/index.md or open reports/report.html"
+
+.PHONY: smoke
+smoke: setup ## the whole pipeline on toy sizes, in a copy; this checkout stays as it is
+	@python -m agent_rl.stages.smoke
+
+.PHONY: test
+test: lint ## lint, layer check and all tests, the smoke pipeline included
+	@python -m pytest
+
+.PHONY: lint
+lint: setup ## style, types, layers
+	@ruff check src tests
+	@ruff format --check src tests
+	@mypy
+	@lint-imports --no-cache > /dev/null || { lint-imports --no-cache; exit 1; }
+
+.PHONY: report
+report: setup ## figures, Markdown and HTML from results/ alone
+	@python -m agent_rl.stages.report
+
+.PHONY: tune
+tune: setup ## equal-budget search of each arm's learning rate, on validation instances
+	@python -m agent_rl.stages.tune
+
+# Parts of the study that are not there yet say so, rather than do half of it.
+.PHONY: ablation verify bench
+ablation: ## factorial ablations (ABLATION=name JOBS=n): not built yet
+	@echo "error: make ablation is not built yet; one cell is: python -m agent_rl run ..." >&2; exit 2
+verify: ## run the study elsewhere and compare: not built yet
+	@echo "error: make verify is not built yet; dvc repro in a second clone does it by hand" >&2; exit 2
+bench: ## speed of the engine and of training: not built yet
+	@echo "error: make bench is not built yet" >&2; exit 2

@@ -1,0 +1,429 @@
+"""The study's settings as frozen dataclasses, loaded once and checked before any work starts.
+
+``configs/`` (Hydra) is the source; ``params.yaml`` is its committed composition, which DVC tracks.
+An unknown key, a wrong type or a wrong combination is refused with the key, the value and what to
+do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from agent_rl.errors import UserError
+
+T = TypeVar("T")
+
+PARAMS = Path("params.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSizes:
+    """Distinct instances per split."""
+
+    train: int
+    val: int
+    test: int
+    shifted: int
+
+
+@dataclass(frozen=True, slots=True)
+class DemonstrationConfig:
+    """Demonstrations of mixed purpose that stand for pretraining; shares sum to 1."""
+
+    episodes: int
+    right: float
+    wrong: float
+    wander: float
+    quit: float
+    noise: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskConfig:
+    """One task of the study."""
+
+    family: str
+    """Name in the task registry."""
+    settings: dict[str, Any]
+    """Arguments of the task (level, sizes)."""
+    horizon: int
+    """Turns an episode may take."""
+    max_action_tokens: int
+    """Tokens an action may take."""
+    max_tokens: int
+    """Tokens an episode may take."""
+    held_out: tuple[str, ...]
+    """Goals that only the shifted split contains."""
+    instances: SplitSizes
+    demonstrations: DemonstrationConfig
+
+
+@dataclass(frozen=True, slots=True)
+class LoraConfig:
+    """Low-rank adapters instead of full fine-tuning."""
+
+    enabled: bool
+    rank: int
+    alpha: int
+    target_modules: tuple[str, ...]
+    learning_rate_factor: float
+    """Multiplies every arm's learning rate when adapters are trained."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The policy's model."""
+
+    source: str
+    """``scratch``, or a hub id or folder of a causal LM with a chat template."""
+    hidden_size: int
+    layers: int
+    heads: int
+    intermediate_size: int
+    dropout: float
+    instructions: bool
+    """Whether the task's instructions are given as a system message."""
+    lora: LoraConfig
+
+
+@dataclass(frozen=True, slots=True)
+class WarmstartConfig:
+    """Training of the base policy on the mixed demonstrations."""
+
+    steps: int
+    batch_size: int
+    learning_rate: float
+    weight_decay: float
+
+
+@dataclass(frozen=True, slots=True)
+class CollectConfig:
+    """Episodes of the base policy on training instances, in groups."""
+
+    instances: int
+    group_size: int
+    temperature: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """What all arms share."""
+
+    budget_tokens: int
+    """Tokens that every arm may process: sampling, training and data generation together."""
+    validation_points: int
+    """Evaluations on validation instances along the way, the first before training."""
+    validation_instances: int
+    warmup_share: float
+    """Share of the budget over which the learning rate rises."""
+    weight_decay: float
+    max_grad_norm: float
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationConfig:
+    """Held-out episodes."""
+
+    decodings: tuple[str, ...]
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class RewardConfig:
+    """A reward specification, see :mod:`agent_rl.rewards`."""
+
+    name: str
+    scale: float
+    """k of the shaped reward; unused by the others."""
+    gamma: float
+    """Discount inside shaping and returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreditConfig:
+    """How a return becomes an advantage."""
+
+    name: Literal["trajectory", "turn"]
+    normalisation: Literal["group", "batch", "none"]
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True)
+class SupervisedConfig:
+    """Next-token training on the actions of demonstrations (sft) or own successes (rft)."""
+
+    kind: Literal["sft", "rft"]
+    learning_rate: float
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreferenceConfig:
+    """Single-turn DPO on branch-point pairs."""
+
+    kind: Literal["dpo"]
+    learning_rate: float
+    batch_size: int
+    beta: float
+    pairs_per_group: int
+    """Most pairs that one group may give."""
+
+
+@dataclass(frozen=True, slots=True)
+class GRPOArmConfig:
+    """Trajectory-level RL, on-policy."""
+
+    kind: Literal["grpo"]
+    learning_rate: float
+    reward: RewardConfig
+    credit: CreditConfig
+    group_size: int
+    episodes_per_update: int
+    minibatches: int
+    """Optimiser steps per batch of rollouts."""
+    iterations: int
+    """Passes over a batch of rollouts."""
+    micro_batches: int
+    """Length-sorted pieces of a minibatch whose gradients are summed; changes speed only."""
+    clip: float
+    """PPO clip range."""
+    beta: float
+    """Weight of the KL to the start policy."""
+    importance: Literal["token", "sequence"]
+    loss: Literal["dapo", "grpo", "dr_grpo"]
+    temperature: float
+    top_p: float
+    skip_dead_instances: bool
+    """Leave out training instances that the base always or never solved in the collected groups."""
+    sft_share: float
+    """Share of the token budget spent on expert SFT before RL; 0 for none."""
+    sft_learning_rate: float
+    sft_batch_size: int
+
+
+ArmConfig = SupervisedConfig | PreferenceConfig | GRPOArmConfig
+
+_ARM_KINDS: dict[str, type[ArmConfig]] = {
+    "sft": SupervisedConfig,
+    "rft": SupervisedConfig,
+    "dpo": PreferenceConfig,
+    "grpo": GRPOArmConfig,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StudyConfig:
+    """Everything that decides a result."""
+
+    profile: str
+    seed: int
+    """Root of every random stream."""
+    seeds: tuple[int, ...]
+    """Training seeds: the replicates."""
+    workers: int
+    """Processes inside a stage; changes speed, never results."""
+    tasks: dict[str, TaskConfig]
+    model: ModelConfig
+    warmstart: WarmstartConfig
+    collect: CollectConfig
+    train: TrainConfig
+    evaluation: EvaluationConfig
+    arms: dict[str, ArmConfig] = field(default_factory=dict)
+
+    def task(self, name: str) -> TaskConfig:
+        """Settings of one task. Raises: UserError for an unknown name."""
+        if name not in self.tasks:
+            raise UserError(f"unknown task {name!r}; this study has: {', '.join(self.tasks)}")
+        return self.tasks[name]
+
+    def arm(self, name: str) -> ArmConfig:
+        """Settings of one arm. Raises: UserError for an unknown name."""
+        if name not in self.arms:
+            raise UserError(f"unknown arm {name!r}; this study has: {', '.join(self.arms)}")
+        return self.arms[name]
+
+
+def load_params(path: Path = PARAMS) -> StudyConfig:
+    """Read ``params.yaml``.
+
+    Raises: UserError when it is missing, is not YAML, or fails a check.
+    """
+    if not path.exists():
+        raise UserError(f"{path} is missing; write it with `make params`")
+    try:
+        # OmegaConf reads 1e-4 as a number, as DVC does; plain PyYAML reads it as a string.
+        content = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    except (OmegaConfBaseException, OSError, ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} cannot be read: {reason}; write it with `make params`") from error
+    except Exception as error:  # the YAML parser's own classes
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} is not valid YAML: {reason}") from error
+    return study_from(content, where=str(path))
+
+
+def study_from(content: Any, where: str) -> StudyConfig:
+    """Build and check the settings from plain containers."""
+    if not isinstance(content, Mapping):
+        raise UserError(f"{where}: expected a mapping of settings, got {type(content).__name__}")
+    study = _convert(StudyConfig, content, where)
+    _check(study, where)
+    return study
+
+
+def _convert(kind: Any, value: Any, where: str) -> Any:
+    """Plain containers to dataclasses; every mismatch names its key."""
+    origin = get_origin(kind)
+    if kind is ArmConfig:
+        return _convert_arm(value, where)
+    if is_dataclass(kind) and isinstance(kind, type):
+        return _convert_dataclass(kind, value, where)
+    if origin is Literal:
+        if value not in get_args(kind):
+            raise UserError(f"{where}: {value!r} is not one of {', '.join(get_args(kind))}")
+        return value
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise UserError(f"{where}: expected a list, got {value!r}")
+        inner = get_args(kind)[0]
+        return tuple(_convert(inner, item, f"{where}[{i}]") for i, item in enumerate(value))
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise UserError(f"{where}: expected a mapping, got {value!r}")
+        inner = get_args(kind)[1]
+        return {str(key): _convert(inner, item, f"{where}.{key}") for key, item in value.items()}
+    if origin in (Union, UnionType):
+        if value is None and NoneType in get_args(kind):
+            return None
+        inner = next(option for option in get_args(kind) if option is not NoneType)
+        return _convert(inner, value, where)
+    if kind is Any:
+        return value
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+        raise UserError(f"{where}: expected {kind.__name__}, got {value!r}")
+    return value
+
+
+def _convert_dataclass(kind: type[T], value: Any, where: str) -> T:
+    if not isinstance(value, Mapping):
+        raise UserError(f"{where}: expected a mapping, got {value!r}")
+    hints = get_type_hints(kind)
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    unknown = [str(key) for key in value if key not in known]
+    if unknown:
+        raise UserError(f"{where}: unknown key {unknown[0]!r}; known keys: {', '.join(known)}")
+    missing = [name for name in known if name not in value]
+    if missing:
+        raise UserError(f"{where}: key {missing[0]!r} is missing")
+    return kind(**{name: _convert(hints[name], value[name], f"{where}.{name}") for name in known})
+
+
+def _convert_arm(value: Any, where: str) -> ArmConfig:
+    kind = value.get("kind") if isinstance(value, Mapping) else None
+    if kind not in _ARM_KINDS:
+        raise UserError(f"{where}.kind: {kind!r} is not one of {', '.join(_ARM_KINDS)}")
+    return _convert_dataclass(_ARM_KINDS[kind], value, where)
+
+
+def _check(study: StudyConfig, where: str) -> None:
+    """Refuse combinations that would run and be wrong."""
+
+    def refuse(key: str, value: object, why: str) -> None:
+        raise UserError(f"{where}.{key} = {value!r}: {why}")
+
+    if not study.seeds or len(set(study.seeds)) != len(study.seeds):
+        refuse("seeds", list(study.seeds), "training seeds must be distinct and at least one")
+    if min(study.seeds) < 0:
+        refuse("seeds", list(study.seeds), "training seeds must not be negative")
+    if study.workers < 1:
+        refuse("workers", study.workers, "at least one process is needed")
+    if study.model.dropout != 0:
+        refuse(
+            "model.dropout",
+            study.model.dropout,
+            "dropout makes the sampler and the trainer disagree on every log-probability; set 0",
+        )
+    if study.model.hidden_size % study.model.heads:
+        refuse("model.heads", study.model.heads, "must divide model.hidden_size")
+    if study.train.validation_points < 2:
+        refuse("train.validation_points", study.train.validation_points, "first and last are kept")
+    if study.train.budget_tokens < 1:
+        refuse("train.budget_tokens", study.train.budget_tokens, "must be positive")
+    for decoding in study.evaluation.decodings:
+        if decoding not in ("greedy", "t1"):
+            refuse("evaluation.decodings", decoding, "known decodings: greedy, t1")
+    if study.collect.group_size < 2:
+        refuse("collect.group_size", study.collect.group_size, "a group needs two members or more")
+    for name, task in study.tasks.items():
+        shares = task.demonstrations
+        total = shares.right + shares.wrong + shares.wander + shares.quit
+        if abs(total - 1) > 1e-9:
+            refuse(f"tasks.{name}.demonstrations", total, "right + wrong + wander + quit must be 1")
+        if task.horizon < 1:
+            refuse(f"tasks.{name}.horizon", task.horizon, "an episode needs a turn")
+        if study.train.validation_instances > task.instances.val:
+            refuse(
+                "train.validation_instances",
+                study.train.validation_instances,
+                f"task {name} has only {task.instances.val} validation instances",
+            )
+        if study.collect.instances > task.instances.train:
+            refuse(
+                "collect.instances",
+                study.collect.instances,
+                f"task {name} has only {task.instances.train} training instances",
+            )
+    for name, arm in study.arms.items():
+        if arm.learning_rate <= 0:
+            refuse(f"arms.{name}.learning_rate", arm.learning_rate, "must be positive")
+        if isinstance(arm, GRPOArmConfig):
+            _check_grpo(arm, f"arms.{name}", refuse)
+
+
+def _check_grpo(arm: GRPOArmConfig, key: str, refuse: Any) -> None:
+    if arm.group_size < 2:
+        refuse(
+            f"{key}.group_size",
+            arm.group_size,
+            "a group of one has no baseline: its advantage would be the raw reward or zero; "
+            "take at least 2",
+        )
+    if arm.episodes_per_update % arm.group_size:
+        refuse(
+            f"{key}.group_size", arm.group_size, f"must divide {arm.episodes_per_update} episodes"
+        )
+    if arm.minibatches < 1 or arm.iterations < 1 or arm.micro_batches < 1:
+        refuse(f"{key}.minibatches", arm.minibatches, "counts must be at least 1")
+    if arm.temperature <= 0:
+        refuse(f"{key}.temperature", arm.temperature, "training samples, so it must be positive")
+    if arm.top_p != 1:
+        refuse(
+            f"{key}.top_p",
+            arm.top_p,
+            "a truncated sampler renormalises: its log-probabilities are not the trainer's; set 1",
+        )
+    if arm.beta > 0 and arm.importance == "sequence":
+        refuse(
+            f"{key}.beta",
+            arm.beta,
+            "the KL term is wrong with sequence-level ratios; set beta 0 or importance token",
+        )
+    if not 0 <= arm.sft_share < 1:
+        refuse(f"{key}.sft_share", arm.sft_share, "must lie in [0, 1)")
+    if not 0 < arm.reward.gamma <= 1:
+        refuse(f"{key}.reward.gamma", arm.reward.gamma, "must lie in (0, 1]")
+    if arm.reward.gamma != 1 and arm.reward.name == "shaped" and arm.credit.name == "trajectory":
+        refuse(
+            f"{key}.reward.gamma",
+            arm.reward.gamma,
+            "an undiscounted sum of discounted shaping pays for dwelling; set 1 or credit turn",
+        )

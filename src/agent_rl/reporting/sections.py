@@ -1,0 +1,292 @@
+"""The sections of the report, in the order in which a reader asks."""
+
+from __future__ import annotations
+
+import json
+import math
+
+from agent_rl.reporting import prose, style, summary
+from agent_rl.reporting.document import (
+    DASH,
+    Block,
+    Bullets,
+    Code,
+    Document,
+    Missing,
+    Paragraph,
+    Picture,
+    Section,
+    Table,
+    count,
+    interval,
+    number,
+)
+from agent_rl.reporting.drawing import SavedFigure
+from agent_rl.reporting.figures import Gap
+from agent_rl.reporting.tables import UNSEEDED, Results
+
+Figures = dict[str, SavedFigure | Gap]
+COLUMNS = (("test", "greedy"), ("test", "t1"), ("shifted", "greedy"), ("shifted", "t1"))
+
+
+def build_document(results: Results, figures: Figures) -> Document:
+    """The whole report from checked results and saved figures."""
+
+    def shown(name: str) -> Block:
+        figure = figures[name]
+        if isinstance(figure, Gap):
+            return Missing(f"Figure `{name}` is not shown: {figure.reason}.")
+        return Picture(figure)
+
+    return Document(
+        "Agent RL against SFT and single-turn DPO",
+        [
+            Section("The question", [Paragraph(prose.question())]),
+            Section("The answer", _answer(results)),
+            Section("What is trained", [shown("pipeline"), Paragraph(_UNIT)]),
+            Section("Main result", [shown("main_results"), *_main_tables(results)]),
+            Section("Contrasts paired by seed (exploratory)", _contrasts(results)),
+            Section("Registered hypotheses", _registered(results)),
+            Section("Learning curves", [shown("learning_curves")]),
+            Section("Reward against success", [shown("reward_vs_success"), *_audit(results)]),
+            Section("Success by difficulty", [shown("success_by_distance")]),
+            Section("How episodes end", [shown("end_reasons")]),
+            Section("Cost", [shown("cost"), *_cost_tables(results)]),
+            Section("Training health", [shown("training_health")]),
+            Section("Failed and collapsed runs", _failures(results)),
+            Section("Instances and overlap", _instances(results)),
+            Section("Provenance", _provenance(results)),
+            Section("Rebuild", _rebuild(results)),
+        ],
+    )
+
+
+_UNIT = (
+    "In agent RL the unit of training is the trajectory: the agent acts over several turns, the "
+    "reward is a number for the whole interaction, and the update makes the actions of an episode "
+    "more likely when it did better than the others from the same start (turn-level credit weighs "
+    "each turn by what followed it). SFT and RFT "
+    "imitate turns one by one, and single-turn DPO compares two actions after the same history; "
+    "both see the interaction only through the data that was cut out of it. Success is always said "
+    "by the task, never by a reward."
+)
+
+
+def _answer(results: Results) -> list[Block]:
+    blocks: list[Block] = []
+    for task in results.tasks:
+        blocks.append(Paragraph(prose.best_sentence(results, task)))
+        blocks.append(Bullets(prose.answer_claims(results, task)))
+        cost = prose.cost_sentence(results, task)
+        blocks += [Paragraph(cost)] if cost else []
+    notes = f"{prose.reading_note()} {prose.failures_note(results)}"
+    return [*blocks, Paragraph(notes)]
+
+
+def _main_tables(results: Results) -> list[Block]:
+    blocks: list[Block] = []
+    for task in results.tasks:
+        rows = []
+        for method in results.methods(task):
+            by_seed = summary.rates(results, task, method)
+            untrained = list(by_seed) == [UNSEEDED]
+            cells = [interval(summary.cell(results, task, method, *where)) for where in COLUMNS]
+            fraction = summary.ceiling_fraction(results, task, method)
+            rows.append(
+                [
+                    style.label(method),
+                    *cells,
+                    DASH if untrained else interval(summary.iqm_cell(results, task, method)),
+                    "no seeds" if untrained else str(len(by_seed)),
+                    DASH if math.isnan(fraction) else f"{fraction:.0%}",
+                ]
+            )
+        header = [f"{task}: arm", "test, greedy", "test, t = 1", "shifted, greedy"]
+        header += ["shifted, t = 1", "test, greedy: IQM", "n", "of ceiling"]
+        blocks.append(Table(header, rows))
+    episodes = results.runs["episodes"].dropna()
+    span = sorted({int(episodes.min()), int(episodes.max())}) if len(episodes) else []
+    blocks.append(
+        Paragraph(
+            f"Mean success over training seeds with its {summary.LEVEL:.0%} t-interval, which is "
+            "not cut to [0, 1]. Policies without seeds are one policy each: their bracket is a "
+            "Wilson interval over episodes. t = 1: sampled at temperature 1. IQM: interquartile "
+            f"mean with a bootstrap interval ({summary.BOOTSTRAP_REPS:,} draws), which covers too "
+            "little at few seeds. n: finished runs. Of ceiling: mean greedy success as a share of "
+            f"the oracle's. Episodes of each run and split: {' to '.join(map(str, span))}."
+        )
+    )
+    return blocks
+
+
+def _contrasts(results: Results) -> list[Block]:
+    blocks: list[Block] = []
+    refusals: list[str] = []
+    for task in results.tasks:
+        rows = []
+        for left, right in summary.all_pairs(results, task):
+            cells = []
+            for split in ("test", "shifted"):
+                c = summary.contrast(results, task, left, right, split)
+                stated = c.word not in {"refused", "missing"}
+                cells += [interval(c.estimate, signed=True) if stated else DASH, c.word]
+                if split == "test":
+                    middle = [str(c.estimate.n), number(c.p_value, 4)]
+                    if c.word == "refused":
+                        refusals.append(c.reason)
+            rows.append([style.label(left), style.label(right), *cells[:2], *middle, *cells[2:]])
+        header = [f"{task}: left", "right", "left − right, test", "reading", "n", "p, test"]
+        blocks.append(Table([*header, "left − right, shifted", "reading"], rows, text_columns=2))
+    text = (
+        "Greedy decoding, paired by training seed. p is the exact two-sided sign-flip value, not "
+        "adjusted for the number of rows, so this table is for exploration; the registered family "
+        f"follows. Rows with fewer than {summary.MIN_SEEDS} pairs are descriptive and have no p. "
+        "The base is one fixed policy that is subtracted from every seed."
+    )
+    blocks.append(Paragraph(text))
+    if refusals:
+        reasons = "; ".join(dict.fromkeys("; ".join(refusals).split("; ")))
+        blocks.append(Paragraph(f"**Refused** comparisons: {reasons}."))
+    return blocks
+
+
+def _registered(results: Results) -> list[Block]:
+    return [
+        _optional(results, "contrasts", "the registered contrasts are not evaluated here", 4),
+    ]
+
+
+def _audit(results: Results) -> list[Block]:
+    return [_optional(results, "reward_audit", "the reward audit is not shown", 3)]
+
+
+def _optional(results: Results, name: str, consequence: str, text_columns: int) -> Block:
+    """An optional results file as it is, or a line that says that it is absent."""
+    frame = results.optional.get(name)
+    if frame is None:
+        return Missing(f"`results/{name}.csv` is absent: {consequence}.")
+    header = [column.replace("_", " ") for column in frame.columns]
+    rows = [[str(value) or DASH for value in row] for row in frame.itertuples(index=False)]
+    return Table(header, rows, text_columns=text_columns)
+
+
+def _cost_tables(results: Results) -> list[Block]:
+    blocks: list[Block] = []
+    for task in results.tasks:
+        rows = []
+        for method in results.trained(task):
+            frame = summary.costs(results, task, method)
+            mean = frame.mean()
+            deviation = summary.budget_deviation(results, task, method)
+            if frame.empty:
+                verdict = "no finished run"
+            elif math.isnan(deviation):
+                verdict = "not recorded"
+            elif abs(deviation) <= summary.BUDGET_TOLERANCE:
+                verdict = f"yes ({deviation:+.1%})"
+            else:
+                verdict = f"**NO ({deviation:+.1%})**"
+            columns = ("total", "sampled", "trained", "context", "env_steps", "expert_labels")
+            values = [count(mean[column]) for column in (*columns, "optimizer_steps")]
+            rows.append([style.label(method), *values, verdict, str(len(frame))])
+        header = [f"{task}: arm", "total tokens", "sampled", "trained", "context"]
+        header += ["env steps", "expert labels", "optimizer steps", "within budget", "n"]
+        blocks.append(Table(header, rows))
+        budget = summary.common_budget(results, task)
+        known = results.provenance["budget_tokens"].get(task)
+        source = "configured" if known else "the median of the arms' means"
+        blocks.append(
+            Paragraph(
+                f"Means per run. Common budget on `{task}`: {count(budget)} tokens ({source}). An "
+                f"arm is within it when no run is more than {summary.BUDGET_TOLERANCE:.0%} off; "
+                "in brackets, the run that is furthest off. A comparison with an arm outside is "
+                "refused."
+            )
+        )
+    blocks.append(_optional(results, "pairs", "the preference pairs are not described", 2))
+    return blocks
+
+
+def _failures(results: Results) -> list[Block]:
+    bad = results.runs[results.runs["status"] != "ok"]
+    bad = bad.sort_values(["task", "method", "seed"]).drop_duplicates(["task", "method", "seed"])
+    if bad.empty:
+        return [Paragraph("None: every run finished at or above the success of the base.")]
+    rows = []
+    for row in bad.itertuples():
+        rate = summary.rates(results, row.task, row.method).get(row.seed, math.nan)
+        cells = [row.task, style.label(row.method), str(row.seed), row.status]
+        stated = row.reason or ("no reason given" if row.status == "failed" else DASH)
+        rows.append([*cells, stated, number(rate)])
+    header = ["task", "arm", "seed", "status", "reason", "test, greedy"]
+    return [
+        Table(header, rows, text_columns=5),
+        Paragraph("Collapsed: the final success lies below that of the base. Failed: no result."),
+    ]
+
+
+def _instances(results: Results) -> list[Block]:
+    rows = [
+        [
+            row.task,
+            row.split,
+            count(row.instances),
+            count(row.skipped_duplicate),
+            count(row.skipped_held_out),
+            count(row.skipped_solved),
+            number(row.mean_distance, 2),
+            count(row.overlap),
+        ]
+        for row in results.instances.itertuples()
+    ]
+    header = ["task", "split", "instances", "skipped: duplicate", "skipped: held out"]
+    header += ["skipped: solved at start", "mean expert steps", "overlap"]
+    overlap = results.instances["overlap"]
+    if overlap.empty or overlap.isna().any():
+        verdict = "**not known for every split**"  # a sum would turn the missing ones into 0
+    else:
+        shared = "no instance is in two splits" if overlap.sum() == 0 else "**splits share some**"
+        verdict = f"{count(overlap.sum())} in total, so {shared}"
+    return [
+        Table(header, rows, text_columns=2),
+        Paragraph(
+            "Instances are told apart by a hash of the full initial state. Overlap with other "
+            f"splits: {verdict}."
+        ),
+    ]
+
+
+def _provenance(results: Results) -> list[Block]:
+    known = results.provenance
+    seeds = ", ".join(str(seed) for seed in known["seeds"])
+    rows = [
+        ["configuration hash", f"`{known['config_hash']}`"],
+        ["profile", f"`{known['profile']}`"],
+        ["seeds", seeds],
+        ["versions", ", ".join(f"{k} {v}" for k, v in sorted(known["versions"].items()))],
+    ]
+    for task, settings in sorted(known["tasks"].items()):
+        pairs = settings.items() if isinstance(settings, dict) else [("setting", settings)]
+        text = ", ".join(
+            f"{key} = {value if isinstance(value, str) else json.dumps(value, sort_keys=True)}"
+            for key, value in sorted(pairs)
+        )
+        rows.append([f"task {task}", text])
+    return [Table(["what", "value"], rows, text_columns=2)]
+
+
+def _rebuild(results: Results) -> list[Block]:
+    blocks: list[Block] = [
+        Paragraph("Everything, from the instances on; then the report alone, from `results/`:"),
+        Code(["make repro", "make report"]),
+    ]
+    commands = [str(command) for command in results.provenance["commands"]]
+    if commands:
+        blocks += [Paragraph("The commands of this study:"), Code(commands)]
+    blocks.append(
+        Paragraph(
+            "Beside every figure lie its numbers as CSV in `reports/figures/`; all of them are "
+            "computed from `results/runs.csv`, `curves.csv` and `by_distance.csv`."
+        )
+    )
+    return blocks

@@ -1,0 +1,284 @@
+"""Reads ``results/`` strictly: a wrong file is one clear line, not a strange figure.
+
+pandas would fill a truncated last line with missing values and turn a column with one typing error
+into text. Both look like data afterwards, so the files are parsed here field by field.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from agent_rl.errors import UserError
+from agent_rl.reporting.style import ARMS, UNTRAINED, arm_order
+
+STATUSES = ("ok", "collapsed", "failed")
+SPLITS = ("test", "shifted")
+DECODINGS = ("greedy", "t1")
+UNSEEDED = -1
+"""Seed of a policy that was not trained in the study."""
+
+# A kind per column: str, int, float; a question mark allows an empty field.
+Schema = dict[str, str]
+
+_COST = ("train_env_steps", "train_sampled_tokens", "train_trained_tokens", "expert_labels")
+_ENDS = ("end_success", "end_failure", "end_turn_limit", "end_token_limit", "end_error")
+
+RUNS: Schema = {
+    "task": "str",
+    "method": "str",
+    "seed": "int?",
+    "split": "str",
+    "decoding": "str",
+    "episodes": "int?",
+    "successes": "int?",
+    "success_rate": "float?",
+    "mean_turns": "float?",
+    "invalid_action_rate": "float?",
+    **dict.fromkeys(_ENDS, "int?"),
+    **dict.fromkeys(_COST, "int?"),
+    "optimizer_steps": "int?",
+    "status": "str",
+}
+RUNS_OPTIONAL: Schema = {
+    "reason": "str?",
+    "train_context_tokens": "int?",
+    "total_tokens": "int?",
+}
+CURVES: Schema = {
+    "task": "str",
+    "method": "str",
+    "seed": "int",
+    "update": "int",
+    "env_steps": "float?",
+    "tokens": "float?",
+    "success_rate": "float?",
+    "reward_mean": "float?",
+    "reward_std": "float?",
+    "dead_group_share": "float?",
+    "entropy": "float?",
+    "mean_turns": "float?",
+}
+CURVES_OPTIONAL: Schema = {"val_success_rate": "float?", "ratio_max_deviation": "float?"}
+BY_DISTANCE: Schema = {
+    "task": "str",
+    "method": "str",
+    "seed": "int?",
+    "split": "str",
+    "decoding": "str",
+    "distance": "int",
+    "episodes": "int",
+    "successes": "int",
+}
+INSTANCES: Schema = {
+    "task": "str",
+    "split": "str",
+    "instances": "int",
+    "skipped_duplicate": "int?",
+    "skipped_held_out": "int?",
+    "skipped_solved": "int?",
+    "mean_distance": "float?",
+    "overlap": "int?",
+}
+PROVENANCE = ("config_hash", "profile", "versions", "tasks", "seeds", "budget_tokens", "commands")
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results files, checked."""
+
+    runs: pd.DataFrame
+    """One row per task x method x seed x split x decoding; numbers of failed runs are nan."""
+    curves: pd.DataFrame
+    """One row per task x method x seed x update."""
+    by_distance: pd.DataFrame
+    """Success by the expert's number of steps at the start."""
+    instances: pd.DataFrame
+    """Counts of instances and of overlap between splits."""
+    provenance: dict[str, Any]
+    """What was run, with which versions and commands."""
+    optional: dict[str, pd.DataFrame] = field(default_factory=dict)
+    """Files that may be absent, as text, by name without suffix."""
+
+    @property
+    def tasks(self) -> list[str]:
+        """Task names in the order of their names."""
+        return sorted(self.runs["task"].unique())
+
+    def methods(self, task: str) -> list[str]:
+        """Arms with a row for a task, in display order."""
+        return arm_order(set(self.runs.loc[self.runs["task"] == task, "method"]))
+
+    def trained(self, task: str) -> list[str]:
+        """Arms with training seeds for a task, in display order."""
+        return [method for method in self.methods(task) if method not in UNTRAINED]
+
+
+def load_results(results_dir: Path) -> Results:
+    """Read and check every results file.
+
+    Raises :class:`~agent_rl.errors.UserError` that names the file, the line, the column and the
+    value. ``contrasts.csv``, ``pairs.csv`` and ``reward_audit.csv`` may be absent.
+    """
+    runs = read_csv(results_dir / "runs.csv", RUNS, RUNS_OPTIONAL)
+    runs["seed"] = runs["seed"].fillna(UNSEEDED).astype(int)
+    _check_runs(runs, results_dir / "runs.csv")
+    curves = read_csv(results_dir / "curves.csv", CURVES, CURVES_OPTIONAL)
+    by_distance = read_csv(results_dir / "by_distance.csv", BY_DISTANCE)
+    by_distance["seed"] = by_distance["seed"].fillna(UNSEEDED).astype(int)
+    for name, frame in (("curves.csv", curves), ("by_distance.csv", by_distance)):
+        _check_choice(frame, "method", tuple(ARMS), results_dir / name)
+    _check_unique(curves, ["task", "method", "seed", "update"], results_dir / "curves.csv")
+    keys = ["task", "method", "seed", "split", "decoding", "distance"]
+    _check_unique(by_distance, keys, results_dir / "by_distance.csv")
+    optional = {
+        name: read_csv(path, {})
+        for name in ("contrasts", "pairs", "reward_audit")
+        if (path := results_dir / f"{name}.csv").exists()
+    }
+    return Results(
+        runs=runs,
+        curves=curves.sort_values(["task", "method", "seed", "update"], ignore_index=True),
+        by_distance=by_distance,
+        instances=read_csv(results_dir / "instances.csv", INSTANCES),
+        provenance=_read_provenance(results_dir / "provenance.json"),
+        optional=optional,
+    )
+
+
+def read_csv(path: Path, schema: Schema, optional: Schema | None = None) -> pd.DataFrame:
+    """One CSV file as a frame with typed columns.
+
+    Columns of ``schema`` must exist, those of ``optional`` are added empty when they do not, and
+    unknown ones are kept as text.
+    """
+    header, rows = _read_rows(path)
+    missing = [column for column in schema if column not in header]
+    if missing:
+        raise UserError(
+            f"{path}: column {', '.join(missing)} is missing; run the publish stage again"
+        )
+    kinds = {**schema, **(optional or {})}
+    columns: dict[str, list[Any]] = {}
+    for index, name in enumerate(header):
+        kind = kinds.get(name, "str?")
+        columns[name] = [
+            _convert(row[index], kind, path, number, name)
+            for number, row in enumerate(rows, start=2)
+        ]
+    frame = pd.DataFrame(columns)
+    for name, kind in kinds.items():
+        if name not in frame:
+            frame[name] = "" if kind.startswith("str") else math.nan
+        elif kind == "int":
+            frame[name] = frame[name].astype(int)
+        elif not kind.startswith("str"):
+            frame[name] = frame[name].astype(float)
+    return frame
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{path}: file not found; `dvc repro publish` writes it") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as UTF-8 text ({error})") from None
+
+
+def _read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
+    text = _read_text(path)
+    if not text.strip():
+        raise UserError(f"{path}: file is empty; run the publish stage again")
+    if not text.endswith("\n"):
+        raise UserError(f"{path}: last line has no end, so the file looks truncated; restore it")
+    header, *rows = list(csv.reader(io.StringIO(text, newline="")))
+    if len(set(header)) != len(header):
+        raise UserError(f"{path}: a column name occurs twice in the header")
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise UserError(
+                f"{path}, line {number}: {len(row)} fields where the header has {len(header)}; "
+                "the file looks truncated or edited"
+            )
+    return header, rows
+
+
+def _convert(raw: str, kind: str, path: Path, line: int, column: str) -> str | float | None:
+    if raw == "":
+        if kind.endswith("?"):
+            return "" if kind == "str?" else None
+        raise UserError(f"{path}, line {line}, column {column}: empty, but a value is required")
+    if kind.startswith("str"):
+        return raw
+    try:
+        value = float(raw)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or (kind.startswith("int") and value != int(value)):
+        wanted = "a whole number" if kind.startswith("int") else "a finite number"
+        raise UserError(f"{path}, line {line}, column {column}: {raw!r} is not {wanted}")
+    return value
+
+
+def _check_choice(frame: pd.DataFrame, column: str, allowed: tuple[str, ...], path: Path) -> None:
+    unknown = frame.loc[~frame[column].isin(allowed), column]
+    if len(unknown):
+        raise UserError(
+            f"{path}, line {unknown.index[0] + 2}, column {column}: {unknown.iloc[0]!r} is not one "
+            f"of {', '.join(allowed)}"
+        )
+
+
+def _check_unique(frame: pd.DataFrame, keys: list[str], path: Path) -> None:
+    repeated = frame[frame.duplicated(keys)]
+    if len(repeated):
+        row = repeated.iloc[0]
+        raise UserError(
+            f"{path}, line {repeated.index[0] + 2}: a second row for "
+            + ", ".join(f"{key}={row[key]}" for key in keys)
+        )
+
+
+def _check_runs(runs: pd.DataFrame, path: Path) -> None:
+    _check_choice(runs, "method", tuple(ARMS), path)
+    _check_choice(runs, "split", SPLITS, path)
+    _check_choice(runs, "decoding", DECODINGS, path)
+    _check_choice(runs, "status", STATUSES, path)
+    _check_unique(runs, ["task", "method", "seed", "split", "decoding"], path)
+    for row in runs.itertuples():
+        where = f"{path}, line {row.Index + 2}"
+        if row.status == "failed":
+            continue
+        if not (row.episodes > 0 and 0 <= row.successes <= row.episodes):
+            raise UserError(
+                f"{where}: a run with status {row.status} needs 0 <= successes <= episodes, "
+                f"got {row.successes} of {row.episodes}"
+            )
+        if not abs(row.success_rate - row.successes / row.episodes) < 1e-3:
+            raise UserError(
+                f"{where}: success_rate {row.success_rate} is not successes / episodes = "
+                f"{row.successes / row.episodes:.6f}"
+            )
+        if row.seed == UNSEEDED and row.method not in UNTRAINED:
+            raise UserError(f"{where}, column seed: empty, but {row.method} has a training seed")
+
+
+def _read_provenance(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(_read_text(path))
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: must hold one JSON object")
+    missing = [key for key in PROVENANCE if key not in content]
+    if missing:
+        raise UserError(f"{path}: key {', '.join(missing)} is missing; run the publish stage again")
+    return content

@@ -1,0 +1,202 @@
+"""The learned policy: any causal language model, playing many episodes in lock-step.
+
+The key-value cache is kept across turns, so each token is read once. Finished episodes leave the
+batch. Episodes are of unequal length: each forward pass appends one block to the cache, shorter
+rows are padded on the left of the block, and the attention mask has holes there. Position ids
+count real tokens only, so a hole is invisible to the model (tested against the unpadded forward).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from transformers import DynamicCache, PreTrainedModel
+
+from agent_rl.rollouts.chat import Chat
+from agent_rl.rollouts.policies import Action, TokenRecord
+from agent_rl.tasks.base import TextTask
+
+
+class ModelPolicy:
+    """Samples actions token by token from a causal language model.
+
+    Args:
+        name: what results call it.
+        model: causal LM; put into eval mode for the time of each call, so dropout never acts.
+        chat: tokens of the conversation.
+        temperature: softmax temperature, 0 for greedy. Log-probs are those of the distribution
+            that was sampled (for greedy: of the model itself, temperature 1).
+        max_action_tokens: an action that has not closed by then is cut, closed by the engine
+            (mask 0) and handed to the task as it is.
+        max_tokens: token budget of a whole episode; the turn that might exceed it is not begun.
+        weights: fingerprint of the weights.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: PreTrainedModel,
+        chat: Chat,
+        *,
+        temperature: float,
+        max_action_tokens: int,
+        max_tokens: int,
+        weights: str = "",
+    ) -> None:
+        self.name = name
+        self.model = model
+        self.chat = chat
+        self.temperature = temperature
+        self.max_action_tokens = max_action_tokens
+        self.max_tokens = max_tokens
+        self.weights = weights
+        self.context_tokens = 0
+        """Tokens read but not sampled, over all episodes since the policy was made."""
+        self.sampled_tokens = 0
+        """Tokens sampled, over all episodes since the policy was made."""
+
+    def start(self, generators: Sequence[np.random.Generator], horizon: int) -> None:
+        """Open slots. Each draws its random numbers now, from its own generator: what a slot
+        samples does not depend on the others in the batch."""
+        draws = horizon * self.max_action_tokens
+        self._uniforms = (
+            np.stack([rng.random(draws) for rng in generators])
+            if self.temperature > 0
+            else np.zeros((len(generators), 0))
+        )
+        self._drawn = np.zeros(len(generators), dtype=np.int64)
+        self._ids: list[list[int]] = [[] for _ in generators]
+        self._mask: list[list[int]] = [[] for _ in generators]
+        self._logprobs: list[list[float]] = [[] for _ in generators]
+        self._unread: list[list[int]] = [[] for _ in generators]
+        self._closed = [True] * len(generators)
+        self._rows: list[int] = []
+        self._cache: DynamicCache | None = None
+        self._attention = torch.zeros(0, 0, dtype=torch.long)
+
+    def act(
+        self, slots: Sequence[int], observations: Sequence[str], tasks: Sequence[TextTask]
+    ) -> list[Action | None]:
+        fits: list[int] = []
+        for slot, observation in zip(slots, observations, strict=True):
+            delta = (
+                self.chat.observe(observation, closed=self._closed[slot])
+                if self._ids[slot]
+                else self.chat.opening(observation)
+            )
+            if len(self._ids[slot]) + len(delta) + self.max_action_tokens > self.max_tokens:
+                continue
+            self._append(slot, delta)
+            fits.append(slot)
+        if not fits:
+            return [None] * len(slots)
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.inference_mode():
+                answers = self._sample(fits)
+        finally:
+            self.model.train(was_training)
+        return [answers.get(slot) for slot in slots]
+
+    def record(self, slot: int) -> TokenRecord:
+        return TokenRecord(
+            np.array(self._ids[slot], dtype=np.int32),
+            np.array(self._mask[slot], dtype=np.int8),
+            np.array(self._logprobs[slot], dtype=np.float32),
+        )
+
+    def _append(self, slot: int, ids: Sequence[int]) -> None:
+        self._ids[slot].extend(ids)
+        self._mask[slot].extend([0] * len(ids))
+        self._logprobs[slot].extend([0.0] * len(ids))
+        self._unread[slot].extend(ids)
+        self.context_tokens += len(ids)
+
+    def _sample(self, slots: list[int]) -> dict[int, Action]:
+        self._keep_rows(slots)
+        sampled: dict[int, list[int]] = {slot: [] for slot in slots}
+        open_slots = list(slots)
+        logits = self._read()
+        for step in range(self.max_action_tokens):
+            rows = [self._rows.index(slot) for slot in open_slots] if step else None
+            chosen, logprobs = self._draw(logits if rows is None else logits[rows], open_slots)
+            still_open = []
+            for slot, token, logprob in zip(open_slots, chosen, logprobs, strict=True):
+                sampled[slot].append(token)
+                self._ids[slot].append(token)
+                self._mask[slot].append(1)
+                self._logprobs[slot].append(logprob)
+                self._unread[slot].append(token)
+                if token != self.chat.end_id:
+                    still_open.append(slot)
+            self.sampled_tokens += len(open_slots)
+            open_slots = still_open
+            if not open_slots or step + 1 == self.max_action_tokens:
+                break
+            logits = self._read()
+        answers = {}
+        for slot in slots:
+            ids = tuple(sampled[slot])
+            self._closed[slot] = ids[-1] == self.chat.end_id
+            answers[slot] = Action(
+                self.chat.read(ids), ids, tuple(self._logprobs[slot][-len(ids) :])
+            )
+        return answers
+
+    def _keep_rows(self, slots: list[int]) -> None:
+        """Drop the cache rows of episodes that have ended."""
+        if self._rows == slots:
+            return
+        if self._cache is not None:
+            index = torch.tensor([self._rows.index(slot) for slot in slots])
+            self._cache.batch_select_indices(index.to(self.model.device))
+            self._attention = self._attention[index]
+        self._rows = list(slots)
+
+    def _read(self) -> torch.Tensor:
+        """Feed every row's unread tokens; returns the logits (rows, V) after each row's last token.
+
+        A row without unread tokens gets a hole; its logits mean nothing and are not used."""
+        unread = [self._unread[slot] for slot in self._rows]
+        width = max(len(ids) for ids in unread)
+        device = self.model.device
+        block = torch.zeros(len(unread), width, dtype=torch.long)
+        real = torch.zeros(len(unread), width, dtype=torch.long)
+        for row, ids in enumerate(unread):
+            if ids:
+                block[row, width - len(ids) :] = torch.tensor(ids)
+                real[row, width - len(ids) :] = 1
+            ids.clear()
+        if self._cache is None:
+            self._cache = DynamicCache(config=self.model.config)
+            self._attention = real
+        else:
+            self._attention = torch.cat([self._attention, real], dim=1)
+        positions = (self._attention.cumsum(dim=1) - 1).clamp(min=0)[:, -width:]
+        output = self.model(
+            input_ids=block.to(device),
+            attention_mask=self._attention.to(device),
+            position_ids=positions.to(device),
+            cache=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return output.logits[:, -1].float()
+
+    def _draw(self, logits: torch.Tensor, slots: list[int]) -> tuple[list[int], list[float]]:
+        """Sample one token per row by inverting the cumulative distribution."""
+        scaled = logits / self.temperature if self.temperature > 0 else logits
+        logprobs = torch.log_softmax(scaled, dim=-1)
+        if self.temperature > 0:
+            uniforms = self._uniforms[slots, self._drawn[slots]]
+            self._drawn[slots] += 1
+            cumulative = logprobs.double().exp().cumsum(dim=-1)
+            targets = torch.from_numpy(uniforms).to(cumulative.device) * cumulative[:, -1]
+            tokens = torch.searchsorted(cumulative, targets.unsqueeze(1), right=True)
+        else:
+            tokens = logits.argmax(dim=-1, keepdim=True)
+        chosen = logprobs.gather(1, tokens).squeeze(1)
+        return tokens.squeeze(1).tolist(), chosen.tolist()

@@ -1,0 +1,53 @@
+"""Stage ``collect``: the base policy plays training instances in groups.
+
+Run it alone:  python -m agent_rl.stages.collect --task babyai
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import cast
+
+from tqdm import tqdm
+from transformers import PreTrainedModel
+
+from agent_rl.config import StudyConfig
+from agent_rl.parallel import prepare_process
+from agent_rl.rollouts.model_policy import ModelPolicy
+from agent_rl.rollouts.models import load_policy
+from agent_rl.rollouts.storage import save_trajectories
+from agent_rl.seeding import Stream
+from agent_rl.stages.common import Artifacts, episodes_of, load_instances, task_stage
+from agent_rl.training.arms import make_chat, make_engine
+
+
+def build(study: StudyConfig, task_name: str, artifacts: Artifacts) -> None:
+    """Play ``collect.instances`` groups of ``collect.group_size`` episodes."""
+    prepare_process()
+    task, settings = study.task(task_name), study.collect
+    model, tokenizer, card = load_policy(artifacts.base, "dvc repro warmstart")
+    policy = ModelPolicy(
+        "base",
+        cast(PreTrainedModel, model),
+        make_chat(tokenizer, task, study.model),
+        temperature=settings.temperature,
+        max_action_tokens=task.max_action_tokens,
+        max_tokens=task.max_tokens,
+        weights=card["weights"],
+    )
+    train = [i for i in load_instances(artifacts.instances) if i.split == "train"]
+    episodes = episodes_of(
+        study,
+        train[: settings.instances],
+        0,
+        Stream.SAMPLING,
+        0,
+        members=settings.group_size,
+    )
+    with tqdm(total=len(episodes), desc=f"collect {task_name}", unit="episode") as bar:
+        played = make_engine(task_name, task, seed=0).play(policy, episodes, bar.update)
+    save_trajectories(artifacts.collected, played)
+
+
+if __name__ == "__main__":
+    sys.exit(task_stage(__doc__ or "", build))

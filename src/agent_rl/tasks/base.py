@@ -1,0 +1,99 @@
+"""What every task is: a gymnasium environment with text in, text out, and exact facts.
+
+A task states what happened. It never says what that is worth: the second value of ``step`` is
+success (0 or 1), and every reward of the study is computed elsewhere from ``info``.
+"""
+
+from __future__ import annotations
+
+import string
+from abc import abstractmethod
+from typing import Any, ClassVar, TypedDict
+
+import gymnasium
+
+MAX_TEXT = 4096
+"""Longest observation or action, in characters, that the declared spaces admit."""
+
+CHARSET = string.printable
+
+
+class TaskInfo(TypedDict):
+    """Facts that accompany every observation."""
+
+    valid: bool
+    """Whether the last action was understood (True after ``reset``)."""
+    success: bool
+    """Whether the goal holds now."""
+    distance: float
+    """Exact number of expert steps to success; 0 when won, inf when lost."""
+
+
+class EpisodeOver(RuntimeError):
+    """Raised by ``step`` after the end of an episode."""
+
+
+class TextTask(gymnasium.Env[str, str]):
+    """A multi-step task that is read and played as text.
+
+    ``reset(seed=s)`` makes instance ``s``: equal seeds give equal instances, whatever was played
+    before. ``step`` takes any text; what the task does not understand costs a step, changes
+    nothing and is reported as ``info["valid"] = False``. A fault of the task raises.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (declared so by gymnasium)
+    instructions: ClassVar[str] = ""
+    """What a reader who has never seen the task must know; the system message of chat models."""
+    vocabulary: ClassVar[tuple[str, ...]] = ()
+    """Every word that observations and valid actions can contain, for word-level tokenizers."""
+
+    def __init__(self) -> None:
+        self.observation_space = gymnasium.spaces.Text(MAX_TEXT, min_length=0, charset=CHARSET)
+        self.action_space = gymnasium.spaces.Text(MAX_TEXT, min_length=0, charset=CHARSET)
+
+    @abstractmethod
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Start an instance; the text holds the goal and the first observation."""
+
+    @abstractmethod
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """Act once.
+
+        Returns: text, success (1.0 on the winning step, else 0.0), terminated, truncated (always
+        False here: the horizon is the wrapper's), info.
+        Raises: EpisodeOver after the end.
+        """
+
+    @abstractmethod
+    def expert_action(self, goal: str | None = None) -> str:
+        """First action of a shortest plan to ``goal`` (default: the instance's own goal).
+
+        ``goal`` is one of :meth:`alternative_goals`. When that goal is reached already, the
+        answer is an action that changes nothing.
+        """
+
+    @abstractmethod
+    def alternative_goals(self) -> tuple[str, ...]:
+        """Goals that this world also affords, other than its own.
+
+        Demonstrations of mixed purpose pursue them; the mission that is shown stays the same.
+        """
+
+    @abstractmethod
+    def idle_action(self) -> str:
+        """A valid action that changes nothing in the present state."""
+
+    @abstractmethod
+    def admissible_actions(self) -> tuple[str, ...] | None:
+        """Actions that make sense now, or None when actions are free text."""
+
+    @abstractmethod
+    def instance_hash(self) -> str:
+        """Hex digest of the full initial state, equal for states that no observation can tell
+        apart (here: rotations of a room)."""
+
+    @abstractmethod
+    def goal_key(self) -> str:
+        """What the goal is about (e.g. ``red ball``): the shifted split holds some keys out."""

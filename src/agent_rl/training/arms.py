@@ -1,0 +1,326 @@
+"""One arm, one seed: from the shared base to a trained policy, a curve and a bill."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from agent_rl.config import (
+    ArmConfig,
+    GRPOArmConfig,
+    ModelConfig,
+    PreferenceConfig,
+    StudyConfig,
+    SupervisedConfig,
+    TaskConfig,
+)
+from agent_rl.errors import UserError
+from agent_rl.files import digest, write_json
+from agent_rl.rollouts.chat import Chat
+from agent_rl.rollouts.engine import Episode, RolloutEngine
+from agent_rl.rollouts.model_policy import ModelPolicy
+from agent_rl.rollouts.models import (
+    add_adapters,
+    load_policy,
+    save_policy,
+    weights_fingerprint,
+)
+from agent_rl.rollouts.policies import TokenRecord
+from agent_rl.seeding import Stream, generator, integer_seed, sequence
+from agent_rl.tasks.instances import Instance
+from agent_rl.tasks.registry import make_env
+from agent_rl.training.grpo import train_grpo
+from agent_rl.training.ledger import Ledger
+from agent_rl.training.loop import RunLog, TrainingCollapse, Validation
+from agent_rl.training.preference import branch_pairs, train_preference
+from agent_rl.training.supervised import supervised_dataset, train_supervised, written_tokens
+from agent_rl.trajectory import Trajectory, TrajectoryGroup
+
+RUN = "run.json"
+CURVE = "curve.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ArmInputs:
+    """What an arm may learn from."""
+
+    study: StudyConfig
+    task_name: str
+    instances: Sequence[Instance]
+    base: Path
+    """Folder of the base policy."""
+    expert: Callable[[], Sequence[Trajectory]]
+    """Expert demonstrations on training instances; read only by arms that use them."""
+    groups: Callable[[], Sequence[TrajectoryGroup]]
+    """Groups that the base policy played on training instances."""
+
+    @property
+    def task(self) -> TaskConfig:
+        return self.study.task(self.task_name)
+
+    def split(self, name: str) -> list[Instance]:
+        return [instance for instance in self.instances if instance.split == name]
+
+
+class Run:
+    """One training run: the model under training with everything that surrounds it."""
+
+    def __init__(
+        self, inputs: ArmInputs, arm_name: str, seed: int, tick: Callable[[float], Any]
+    ) -> None:
+        study, task = inputs.study, inputs.task
+        self.inputs = inputs
+        self.arm: ArmConfig = study.arm(arm_name)
+        self.arm_name = arm_name
+        self.seed = seed
+        model, tokenizer, card = load_policy(inputs.base, "dvc repro warmstart")
+        self.tokenizer: PreTrainedTokenizerBase = tokenizer
+        self.base_weights = str(card["weights"])
+        # Adapters wrap the model without changing how it is called.
+        self.model = cast(PreTrainedModel, model)
+        if study.model.lora.enabled:
+            init = integer_seed(study.seed, seed, Stream.INIT)
+            self.model = cast(PreTrainedModel, add_adapters(self.model, study.model, init))
+        self.chat = make_chat(tokenizer, task, study.model)
+        self.engine = make_engine(inputs.task_name, task, seed=seed)
+        self.ledger = Ledger()
+        self.log = RunLog(
+            study.train, self.ledger, self._validation(), tick, stop=study.train.budget_tokens
+        )
+
+    def train(self) -> None:
+        """Run the arm's method until the token budget is spent."""
+        if isinstance(self.arm, SupervisedConfig):
+            records = self._expert() if self.arm.kind == "sft" else self._own_successes()
+            self._supervised(records, self.arm.learning_rate, self.arm.batch_size)
+        elif isinstance(self.arm, PreferenceConfig):
+            self._preference(self.arm)
+        else:
+            self._grpo(self.arm)
+
+    def _supervised(
+        self, records: Sequence[TokenRecord], learning_rate: float, batch_size: int
+    ) -> None:
+        train_supervised(
+            self.model,
+            self.tokenizer,
+            supervised_dataset(records),
+            learning_rate=learning_rate * self._adapter_factor,
+            batch_size=batch_size,
+            config=self.inputs.study.train,
+            log=self.log,
+            seed=self._data_seed(0),
+        )
+
+    def _preference(self, arm: PreferenceConfig) -> None:
+        rng = generator(self.inputs.study.seed, self.seed, Stream.DATA)
+        pairs = branch_pairs(self._groups(), arm.pairs_per_group, rng)
+        if not pairs:
+            raise TrainingCollapse(
+                "the collected groups hold no branch point with one success and one failure, so "
+                "there is no preference pair to learn from"
+            )
+        train_preference(
+            self.model,
+            self.tokenizer,
+            pairs,
+            arm=arm,
+            learning_rate=arm.learning_rate * self._adapter_factor,
+            config=self.inputs.study.train,
+            log=self.log,
+            seed=self._data_seed(0),
+        )
+
+    def _grpo(self, arm: GRPOArmConfig) -> None:
+        train = self.inputs.split("train")
+        usable = list(range(len(train)))
+        if arm.skip_dead_instances:
+            dead = {
+                group.trajectories[0].instance_id
+                for group in self._groups()
+                if len({t.success for t in group.trajectories}) == 1
+            }
+            usable = [i for i in usable if train[i].instance_id not in dead]
+        if arm.sft_share > 0:
+            self._sft_phase(arm)
+        train_grpo(
+            self.model,
+            self.tokenizer,
+            usable,
+            self._rollout(train, arm),
+            arm=arm,
+            learning_rate=arm.learning_rate * self._adapter_factor,
+            config=self.inputs.study.train,
+            max_tokens=self.inputs.task.max_tokens,
+            log=self.log,
+            seed=self._data_seed(1),
+        )
+
+    def _sft_phase(self, arm: GRPOArmConfig) -> None:
+        budget = self.inputs.study.train.budget_tokens
+        self.log.stop = int(budget * arm.sft_share)
+        self._supervised(self._expert(), arm.sft_learning_rate, arm.sft_batch_size)
+        self.log.start, self.log.stop = self.ledger.total_tokens, budget
+
+    def _rollout(
+        self, train: Sequence[Instance], arm: GRPOArmConfig
+    ) -> Callable[[PreTrainedModel, Sequence[int], int], list[Trajectory]]:
+        study, task = self.inputs.study, self.inputs.task
+
+        def rollout(
+            model: PreTrainedModel, indices: Sequence[int], update: int
+        ) -> list[Trajectory]:
+            policy = ModelPolicy(
+                self.arm_name,
+                model,
+                self.chat,
+                temperature=arm.temperature,
+                max_action_tokens=task.max_action_tokens,
+                max_tokens=task.max_tokens,
+                weights=weights_fingerprint(model),
+            )
+            episodes = [
+                Episode(
+                    train[index].instance_id,
+                    train[index].hash,
+                    group_id=position // arm.group_size,
+                    member=position % arm.group_size,
+                    seed=sequence(study.seed, self.seed, Stream.SAMPLING, update, position),
+                )
+                for position, index in enumerate(indices)
+            ]
+            played = self.engine.play(policy, episodes)
+            self.ledger.env_steps += sum(len(t.turns) for t in played)
+            self.ledger.sampled_tokens += policy.sampled_tokens
+            self.ledger.context_tokens += policy.context_tokens
+            return played
+
+        return rollout
+
+    def _expert(self) -> list[TokenRecord]:
+        demonstrations = self.inputs.expert()
+        self.ledger.expert_labels += sum(len(t.turns) for t in demonstrations)
+        return [written_tokens(t, self.chat) for t in demonstrations]
+
+    def _own_successes(self) -> list[TokenRecord]:
+        records = [
+            TokenRecord(t.token_ids, t.mask, t.logprobs)
+            for group in self._groups()
+            for t in group.trajectories
+            if t.success
+        ]
+        if not records:
+            raise TrainingCollapse("the base never succeeded, so there is nothing to imitate")
+        return records
+
+    def _groups(self) -> Sequence[TrajectoryGroup]:
+        """Collected groups; whoever uses them pays for their generation."""
+        groups = self.inputs.groups()
+        for group in groups:
+            for trajectory in group.trajectories:
+                sampled = int(trajectory.mask.sum())
+                self.ledger.env_steps += len(trajectory.turns)
+                self.ledger.sampled_tokens += sampled
+                self.ledger.context_tokens += len(trajectory.token_ids) - sampled
+        return groups
+
+    def _validation(self) -> Validation:
+        study, task = self.inputs.study, self.inputs.task
+        chosen = self.inputs.split("val")[: study.train.validation_instances]
+        return Validation(
+            engine=RolloutEngine(
+                self.inputs.task_name,
+                lambda: make_env(task.family, task.settings, task.horizon),
+                batch_size=study.evaluation.batch_size,
+                seed=self.seed,
+            ),
+            episodes=[
+                Episode(
+                    instance.instance_id,
+                    instance.hash,
+                    group_id=index,
+                    member=0,
+                    seed=sequence(study.seed, self.seed, Stream.EVALUATION, index),
+                )
+                for index, instance in enumerate(chosen)
+            ],
+            chat=self.chat,
+            max_action_tokens=task.max_action_tokens,
+            max_tokens=task.max_tokens,
+        )
+
+    @property
+    def _adapter_factor(self) -> float:
+        lora = self.inputs.study.model.lora
+        return lora.learning_rate_factor if lora.enabled else 1.0
+
+    def _data_seed(self, phase: int) -> int:
+        return integer_seed(self.inputs.study.seed, self.seed, Stream.DATA, phase)
+
+
+def make_chat(tokenizer: PreTrainedTokenizerBase, task: TaskConfig, model: ModelConfig) -> Chat:
+    """Chat of a task, with its instructions as system message where the model wants them."""
+    if not model.instructions:
+        return Chat(tokenizer)
+    return Chat(tokenizer, make_env(task.family, task.settings, task.horizon).task.instructions)
+
+
+def make_engine(name: str, task: TaskConfig, *, seed: int, batch_size: int = 256) -> RolloutEngine:
+    """Engine that plays a task of the study."""
+    return RolloutEngine(
+        name,
+        lambda: make_env(task.family, task.settings, task.horizon),
+        batch_size=batch_size,
+        seed=seed,
+    )
+
+
+def run_digest(study: StudyConfig, task_name: str, arm_name: str, seed: int) -> str:
+    """Digest of everything that decides a run: equal digest, equal result."""
+    settings = dataclasses.asdict(study)
+    for irrelevant in ("arms", "tasks", "workers", "seeds", "profile", "evaluation"):
+        settings.pop(irrelevant)
+    settings["arm"] = dataclasses.asdict(study.arm(arm_name))
+    settings["task"] = dataclasses.asdict(study.task(task_name))
+    return digest({**settings, "train_seed": seed})
+
+
+def train_arm(
+    inputs: ArmInputs, arm_name: str, seed: int, folder: Path, tick: Callable[[float], Any]
+) -> None:
+    """Train one arm with one seed into ``folder``: policy, ``curve.json``, ``run.json``.
+
+    A run that cannot go on (NaN, no data) is recorded as failed with its reason; it is never
+    silently left out. Other exceptions are bugs and escape.
+    """
+    run = Run(inputs, arm_name, seed, tick)
+    status, reason = "ok", ""
+    card: dict[str, Any] = {
+        "task": inputs.task_name,
+        "method": arm_name,
+        "seed": seed,
+        "digest": run_digest(inputs.study, inputs.task_name, arm_name, seed),
+    }
+    try:
+        run.train()
+    except TrainingCollapse as error:
+        status, reason = "failed", str(error)
+    else:
+        save_policy(folder, run.model, run.tokenizer, card, run.base_weights)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / CURVE, run.log.rows)
+    write_json(
+        folder / RUN, {**card, "status": status, "reason": reason, "ledger": run.ledger.as_dict()}
+    )
+
+
+def check_arms(names: Sequence[str], study: StudyConfig) -> None:
+    """Refuse unknown arms before any work starts."""
+    for name in names:
+        if name not in study.arms:
+            raise UserError(f"unknown arm {name!r}; this study has: {', '.join(study.arms)}")

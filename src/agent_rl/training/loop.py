@@ -1,0 +1,196 @@
+"""What every arm's training shares: budget, learning-rate schedule, validation, optimiser, logs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import (
+    PreTrainedModel,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from agent_rl.config import TrainConfig
+from agent_rl.rollouts.chat import Chat
+from agent_rl.rollouts.engine import Episode, RolloutEngine
+from agent_rl.rollouts.model_policy import ModelPolicy
+from agent_rl.training.ledger import Ledger
+
+FLOOR = 0.1
+"""The learning rate ends at this share of its peak."""
+
+CURVE_COLUMNS = (
+    "update",
+    "env_steps",
+    "tokens",
+    "success_rate",
+    "reward_mean",
+    "reward_std",
+    "dead_group_share",
+    "entropy",
+    "mean_turns",
+    "val_success_rate",
+    "ratio_max_deviation",
+)
+
+
+class TrainingCollapse(RuntimeError):
+    """Training cannot go on (NaN loss, sampler and trainer apart): the run counts as failed."""
+
+
+@dataclass(slots=True)
+class Validation:
+    """Greedy success on validation instances, from a stream of its own.
+
+    Playing it more or less often draws nothing from the training streams.
+    """
+
+    engine: RolloutEngine
+    episodes: Sequence[Episode]
+    chat: Chat
+    max_action_tokens: int
+    max_tokens: int
+
+    def success_rate(self, model: PreTrainedModel) -> float:
+        policy = ModelPolicy(
+            "validation",
+            model,
+            self.chat,
+            temperature=0.0,
+            max_action_tokens=self.max_action_tokens,
+            max_tokens=self.max_tokens,
+        )
+        played = self.engine.play(policy, self.episodes)
+        return sum(t.success for t in played) / len(played)
+
+
+@dataclass(slots=True)
+class RunLog:
+    """Curve rows of one run, and the calls that make them."""
+
+    config: TrainConfig
+    ledger: Ledger
+    validation: Validation
+    tick: Callable[[float], Any]
+    """Told the share of the budget that was spent since the last call."""
+    start: int = 0
+    """Tokens on the ledger when the phase began."""
+    stop: int = 0
+    """Tokens on the ledger at which the phase ends."""
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    _points: int = 0
+    _ticked: float = 0.0
+
+    @property
+    def spent(self) -> float:
+        """Share of the whole budget that was spent."""
+        return min(1.0, self.ledger.total_tokens / self.config.budget_tokens)
+
+    @property
+    def phase(self) -> float:
+        """Share of the present phase that is done."""
+        return min(1.0, (self.ledger.total_tokens - self.start) / max(1, self.stop - self.start))
+
+    @property
+    def done(self) -> bool:
+        return self.ledger.total_tokens >= self.stop
+
+    def row(self, update: int, **values: Any) -> None:
+        """Append a curve row; columns that a method does not have stay empty."""
+        known = {"update": update, "env_steps": self.ledger.env_steps}
+        known["tokens"] = self.ledger.total_tokens
+        self.rows.append({**dict.fromkeys(CURVE_COLUMNS), **known, **values})
+
+    def validate(self, model: PreTrainedModel, update: int) -> None:
+        """Play the validation instances when the next point on the budget is reached.
+
+        The points divide the budget evenly, the first before training and the last at its end.
+        """
+        if self.spent < self._points / (self.config.validation_points - 1):
+            return
+        rate = self.validation.success_rate(model)
+        while self._points / (self.config.validation_points - 1) <= self.spent:
+            self._points += 1
+        if self.rows and self.rows[-1]["update"] == update:
+            self.rows[-1]["val_success_rate"] = rate
+        else:
+            self.row(update, val_success_rate=rate)
+
+    def progress(self) -> None:
+        """Report what was spent since the last report."""
+        self.tick(self.spent - self._ticked)
+        self._ticked = self.spent
+
+
+class BudgetCallback(TrainerCallback):
+    """Ends a phase when its tokens are spent; validates on the way; refuses NaN."""
+
+    def __init__(self, log: RunLog) -> None:
+        self.log = log
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        log = self.log
+        log.ledger.optimizer_steps += 1
+        model = kwargs["model"]
+        if not all(torch.isfinite(p).all() for p in model.parameters() if p.requires_grad):
+            raise TrainingCollapse(f"weights are not finite after step {state.global_step}")
+        log.validate(model, log.ledger.optimizer_steps)
+        log.progress()
+        if log.done:
+            control.should_training_stop = True
+
+
+def optimizer_and_schedule(
+    model: torch.nn.Module, learning_rate: float, config: TrainConfig, log: RunLog
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LambdaLR]:
+    """AdamW, warmed up and then decayed linearly in the tokens spent (not in steps, whose number
+    is not known beforehand for an on-policy method). The same for every arm."""
+    optimizer = torch.optim.AdamW(
+        [p for p in model.parameters() if p.requires_grad],
+        lr=learning_rate,
+        weight_decay=config.weight_decay,
+    )
+
+    def factor(step: int) -> float:
+        share = log.phase
+        if share < config.warmup_share:
+            return max(0.1, share / config.warmup_share)
+        return max(FLOOR, 1 - (1 - FLOOR) * share)
+
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def common_arguments(config: TrainConfig, seed: int) -> dict[str, Any]:
+    """Arguments that every TRL config gets; each default that would change the method is set."""
+    accelerator = torch.cuda.is_available()
+    return {
+        "output_dir": tempfile.gettempdir(),
+        "use_cpu": not accelerator,
+        "bf16": False,
+        "fp16": False,
+        "gradient_checkpointing": False,
+        "dataloader_pin_memory": accelerator,
+        "dataloader_drop_last": True,
+        "report_to": [],
+        "logging_strategy": "no",
+        "save_strategy": "no",
+        "eval_strategy": "no",
+        "disable_tqdm": True,
+        "max_grad_norm": config.max_grad_norm,
+        "seed": seed,
+        "data_seed": seed,
+        # The budget ends training; this only has to be out of reach.
+        "max_steps": 10**7,
+    }
