@@ -34,6 +34,7 @@ params: setup ## write params.yaml from configs/ (PROFILE=smoke|default|full)
 repro: params ## run the study: every stage that is not up to date (PROFILE=smoke|default|full)
 	@test -d .git || dvc config --local core.no_scm true
 	@dvc repro
+	@if [ "$(PROFILE)" = default ]; then python -m agent_rl.stages.report --readme README.md; fi
 	@echo "done: read reports/index.md or open reports/report.html"
 
 .PHONY: smoke
@@ -42,7 +43,7 @@ smoke: setup ## the whole pipeline on toy sizes, in a copy; this checkout stays 
 
 .PHONY: test
 test: lint ## lint, layer check and all tests, the smoke pipeline included
-	@python -m pytest
+	@python -m pytest -n 2 --dist loadfile
 
 .PHONY: lint
 lint: setup ## style, types, layers
@@ -53,7 +54,7 @@ lint: setup ## style, types, layers
 
 .PHONY: report
 report: setup ## figures, Markdown and HTML from results/ alone
-	@python -m agent_rl.stages.report
+	@python -m agent_rl.stages.report --readme README.md
 
 .PHONY: tune
 tune: setup ## equal-budget search of each arm's learning rate, on validation instances

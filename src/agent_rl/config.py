@@ -40,6 +40,7 @@ class DemonstrationConfig:
     episodes: int
     right: float
     wrong: float
+    nearest: float
     wander: float
     quit: float
     noise: float
@@ -139,7 +140,7 @@ class EvaluationConfig:
 class RewardConfig:
     """A reward specification, see :mod:`agent_rl.rewards`."""
 
-    name: str
+    name: Literal["sparse", "dense", "dense_naive", "shaped"]
     scale: float
     """k of the shaped reward; unused by the others."""
     gamma: float
@@ -365,9 +366,13 @@ def _check(study: StudyConfig, where: str) -> None:
         refuse("collect.group_size", study.collect.group_size, "a group needs two members or more")
     for name, task in study.tasks.items():
         shares = task.demonstrations
-        total = shares.right + shares.wrong + shares.wander + shares.quit
+        total = shares.right + shares.wrong + shares.nearest + shares.wander + shares.quit
         if abs(total - 1) > 1e-9:
-            refuse(f"tasks.{name}.demonstrations", total, "right + wrong + wander + quit must be 1")
+            refuse(
+                f"tasks.{name}.demonstrations",
+                total,
+                "right + wrong + nearest + wander + quit must be 1",
+            )
         if task.horizon < 1:
             refuse(f"tasks.{name}.horizon", task.horizon, "an episode needs a turn")
         if study.train.validation_instances > task.instances.val:
@@ -401,8 +406,16 @@ def _check_grpo(arm: GRPOArmConfig, key: str, refuse: Any) -> None:
         refuse(
             f"{key}.group_size", arm.group_size, f"must divide {arm.episodes_per_update} episodes"
         )
-    if arm.minibatches < 1 or arm.iterations < 1 or arm.micro_batches < 1:
-        refuse(f"{key}.minibatches", arm.minibatches, "counts must be at least 1")
+    for name in ("minibatches", "iterations", "micro_batches"):
+        if getattr(arm, name) < 1:
+            refuse(f"{key}.{name}", getattr(arm, name), "must be at least 1")
+    if arm.episodes_per_update % (arm.minibatches * arm.micro_batches):
+        refuse(
+            f"{key}.episodes_per_update",
+            arm.episodes_per_update,
+            f"must be a multiple of minibatches x micro_batches = "
+            f"{arm.minibatches * arm.micro_batches}; fewer episodes would be played",
+        )
     if arm.temperature <= 0:
         refuse(f"{key}.temperature", arm.temperature, "training samples, so it must be positive")
     if arm.top_p != 1:

@@ -150,7 +150,9 @@ class Purpose:
     right: float
     """Pursues the goal that is shown."""
     wrong: float
-    """Pursues another goal that the world affords, then lingers there."""
+    """Pursues another goal that the world affords, drawn at random, then lingers there."""
+    nearest: float
+    """Pursues whatever goal is closest at the start, then lingers there."""
     wander: float
     """Acts at random."""
     quit: float
@@ -173,9 +175,9 @@ class Demonstrator(ScriptedPolicy):
 
     def start(self, generators: Sequence[np.random.Generator], horizon: int) -> None:
         super().start(generators, horizon)
-        names = ("right", "wrong", "wander", "quit")
+        names = ("right", "wrong", "nearest", "wander", "quit")
         shares = np.array([getattr(self.purpose, name) for name in names])
-        self._kinds = [names[int(rng.choice(4, p=shares))] for rng in generators]
+        self._kinds = [names[int(rng.choice(len(names), p=shares))] for rng in generators]
         self._goals = [None] * len(generators)
         self._patience = [int(rng.integers(1, horizon)) for rng in generators]
 
@@ -183,13 +185,23 @@ class Demonstrator(ScriptedPolicy):
         rng, kind = self.generators[slot], self._kinds[slot]
         if kind == "wander" or rng.random() < self.purpose.noise:
             return random_action(task, rng)
-        if kind == "wrong":
+        if kind in ("wrong", "nearest"):
             if self._goals[slot] is None:
-                goals = task.alternative_goals()
-                self._goals[slot] = goals[int(rng.integers(len(goals)))] if goals else ""
+                self._goals[slot] = self._other_goal(kind, task, rng)
             return task.expert_action(self._goals[slot] or None)
         if kind == "quit":
             self._patience[slot] -= 1
             if self._patience[slot] < 0:
                 return task.idle_action()
         return task.expert_action()
+
+    @staticmethod
+    def _other_goal(kind: str, task: TextTask, rng: np.random.Generator) -> str:
+        """The goal to pursue; empty for the instance's own."""
+        goals = task.alternative_goals()
+        if not goals:
+            return ""
+        if kind == "wrong":
+            return goals[int(rng.integers(len(goals)))]
+        closest = min(goals, key=task.goal_distance)
+        return closest if task.goal_distance(closest) < task.goal_distance("") else ""

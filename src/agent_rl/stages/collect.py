@@ -15,10 +15,10 @@ from agent_rl.config import StudyConfig
 from agent_rl.parallel import prepare_process
 from agent_rl.rollouts.model_policy import ModelPolicy
 from agent_rl.rollouts.models import load_policy
+from agent_rl.rollouts.setup import make_chat, make_engine
 from agent_rl.rollouts.storage import save_trajectories
 from agent_rl.seeding import Stream
 from agent_rl.stages.common import Artifacts, episodes_of, load_instances, task_stage
-from agent_rl.training.arms import make_chat, make_engine
 
 
 def build(study: StudyConfig, task_name: str, artifacts: Artifacts) -> None:

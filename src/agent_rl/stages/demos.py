@@ -12,10 +12,10 @@ from tqdm import tqdm
 
 from agent_rl.config import StudyConfig
 from agent_rl.rollouts.policies import Demonstrator, OraclePolicy, Purpose
+from agent_rl.rollouts.setup import make_engine
 from agent_rl.rollouts.storage import save_trajectories
 from agent_rl.seeding import Stream
 from agent_rl.stages.common import Artifacts, episodes_of, load_instances, task_stage
-from agent_rl.training.arms import make_engine
 
 
 def build(study: StudyConfig, task_name: str, artifacts: Artifacts) -> None:

@@ -19,16 +19,13 @@ from agent_rl.config import StudyConfig
 from agent_rl.evaluation.episodes import EPISODE_SCHEMA, episode_rows
 from agent_rl.files import read_json, write_parquet
 from agent_rl.parallel import run_parallel, tick
-from agent_rl.rollouts.engine import RolloutEngine
-from agent_rl.rollouts.model_policy import ModelPolicy
-from agent_rl.rollouts.models import load_policy
 from agent_rl.rollouts.policies import OraclePolicy, Policy, RandomPolicy
+from agent_rl.rollouts.setup import make_chat, make_engine
 from agent_rl.rollouts.storage import save_trajectories
 from agent_rl.seeding import Stream
 from agent_rl.stages.common import Artifacts, episodes_of, load_instances, task_stage
 from agent_rl.tasks.instances import Instance
-from agent_rl.tasks.registry import make_env
-from agent_rl.training.arms import RUN, make_chat
+from agent_rl.training.ledger import RUN
 from agent_rl.trajectory import Trajectory
 
 SPLITS = ("test", "shifted")
@@ -66,6 +63,9 @@ def evaluate(
     contender: Contender, *, study: StudyConfig, task_name: str, artifacts: Artifacts
 ) -> tuple[list[dict[str, Any]], list[Trajectory]]:
     """Play all splits and decodings of one policy."""
+    # Imported here, in the workers: the parent only waits and needs no torch.
+    from agent_rl.rollouts.models import load_policy
+
     instances = load_instances(artifacts.instances)
     rows: list[dict[str, Any]] = []
     kept: list[Trajectory] = []
@@ -74,11 +74,8 @@ def evaluate(
     if contender.folder is not None:
         model = load_policy(contender.folder, "dvc repro", artifacts.base)
     task = study.task(task_name)
-    engine = RolloutEngine(
-        task_name,
-        lambda: make_env(task.family, task.settings, task.horizon),
-        batch_size=study.evaluation.batch_size,
-        seed=contender.seed or 0,
+    engine = make_engine(
+        task_name, task, seed=contender.seed or 0, batch_size=study.evaluation.batch_size
     )
     for split_index, split in enumerate(SPLITS):
         chosen = [i for i in instances if i.split == split]
@@ -106,6 +103,8 @@ def _policy(
         return RandomPolicy()
     if contender.method == "oracle":
         return OraclePolicy()
+    from agent_rl.rollouts.model_policy import ModelPolicy
+
     model, tokenizer, card = loaded
     task = study.task(task_name)
     return ModelPolicy(

@@ -28,6 +28,7 @@ from agent_rl.stages.common import (
     guarded,
     load_instances,
 )
+from agent_rl.training.ledger import CURVE, RUN
 from agent_rl.trajectory import EndReason
 
 ENDS = tuple(end.value for end in EndReason)
@@ -115,7 +116,7 @@ def publish(study: StudyConfig, artifacts_root: Path, results: Path) -> None:
 def _bills(study: StudyConfig, task: str, artifacts: Artifacts) -> dict[tuple[str, int], Any]:
     return {
         (arm, seed): read_json(
-            artifacts.arm(arm) / f"seed-{seed}" / "run.json", f"dvc repro train@{task}-{arm}"
+            artifacts.arm(arm) / f"seed-{seed}" / RUN, f"dvc repro train@{task}-{arm}"
         )
         for arm in study.arms
         for seed in study.seeds
@@ -194,7 +195,7 @@ def _curve_rows(study: StudyConfig, task: str, artifacts: Artifacts) -> list[dic
         for arm in study.arms
         for seed in study.seeds
         for row in read_json(
-            artifacts.arm(arm) / f"seed-{seed}" / "curve.json", f"dvc repro train@{task}-{arm}"
+            artifacts.arm(arm) / f"seed-{seed}" / CURVE, f"dvc repro train@{task}-{arm}"
         )
     ]
 

@@ -10,18 +10,41 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent_rl.reporting.report import build_report
+from agent_rl.errors import UserError
+from agent_rl.files import write_text
+from agent_rl.reporting import build_report, headline
 from agent_rl.stages.common import REPORTS, RESULTS, guarded
+
+BEGIN, END = "<!-- headline: written by make report -->", "<!-- end of headline -->"
+
+
+def write_headline(readme: Path, text: str) -> None:
+    """Put the headline estimate between the two marks of the README.
+
+    Raises: UserError when the marks are missing.
+    """
+    content = readme.read_text(encoding="utf-8")
+    head, begin, rest = content.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise UserError(f"{readme}: the marks {BEGIN!r} and {END!r} are missing; put them back")
+    changed = f"{head}{BEGIN}\n{text.strip()}\n{END}{tail}"
+    if changed != content:
+        write_text(readme, changed)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--reports", type=Path, default=REPORTS)
+    parser.add_argument("--readme", type=Path, help="also put the headline into this README")
     options = parser.parse_args(argv)
 
     def run() -> None:
-        print(f"report: {build_report(options.results, options.reports)}")
+        page = build_report(options.results, options.reports)
+        if options.readme is not None:
+            write_headline(options.readme, headline(options.results))
+        print(f"report: {page} (and {page.with_name('report.html')})")
 
     return guarded(run)
 

@@ -140,7 +140,8 @@ def execute(arguments: Sequence[str]) -> None:
     from agent_rl.parallel import prepare_process
     from agent_rl.stages.evaluate import Contender, evaluate
     from agent_rl.stages.train import arm_inputs
-    from agent_rl.training.arms import RUN, run_digest, train_arm
+    from agent_rl.training.arms import run_digest, train_arm
+    from agent_rl.training.ledger import CURVE, RUN
 
     prepare_process()
     shared = shared_artifacts(study, task)
@@ -157,7 +158,7 @@ def execute(arguments: Sequence[str]) -> None:
             lambda share: bar.update(100 * share),
         )
     record = read_json(folder / "policy" / RUN, "python -m agent_rl run")
-    print(f"curve:      {folder / 'policy' / 'curve.json'}")
+    print(f"curve:      {folder / 'policy' / CURVE}")
     if record["status"] != "ok":
         raise UserError(f"the run failed: {record['reason']}")
     rows, _ = evaluate(

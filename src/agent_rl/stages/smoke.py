@@ -21,11 +21,8 @@ COPIED = ("configs", "src", "dvc.yaml", "pyproject.toml", ".dvc/config", ".dvcig
 """What the pipeline needs of a checkout."""
 
 
-def run_pipeline(folder: Path, root: Path, profile: str = "smoke") -> None:
-    """Copy the checkout at ``root`` into ``folder`` and run ``dvc repro`` there.
-
-    Raises: UserError when a stage fails.
-    """
+def prepare_copy(folder: Path, root: Path) -> None:
+    """Copy what the pipeline needs of the checkout at ``root`` into ``folder``."""
     for name in COPIED:
         source, target = root / name, folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -34,19 +31,47 @@ def run_pipeline(folder: Path, root: Path, profile: str = "smoke") -> None:
             shutil.copytree(source, target, ignore=ignore)
         else:
             shutil.copy(source, target)
+    # The copy is no git repository; DVC has to be told.
     (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n", encoding="utf-8")
+
+
+def run_command(
+    arguments: Sequence[str], folder: Path, *, capture: bool = False, **variables: str
+) -> str:
+    """Run ``python -m arguments`` in a copy, on the copy's own source.
+
+    Returns: what it printed, if ``capture``. Raises: UserError when it fails.
+    """
     environment = {
         **os.environ,
+        **variables,
         "PYTHONPATH": str((folder / "src").resolve()),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
     }
-    for command in (
-        [sys.executable, "-m", "agent_rl.stages.params", f"profile={profile}"],
-        [sys.executable, "-m", "dvc", "repro"],
-    ):
-        done = subprocess.run(command, cwd=folder, env=environment, check=False)
-        if done.returncode:
-            raise UserError(f"`{' '.join(command[1:])}` failed in {folder} (see above)")
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=folder,
+        env=environment,
+        check=False,
+        text=True,
+        stdout=subprocess.PIPE if capture else None,
+        stderr=subprocess.STDOUT if capture else None,
+    )
+    if done.returncode:
+        raise UserError(
+            f"`python -m {' '.join(arguments)}` failed in {folder} (see above){done.stdout or ''}"
+        )
+    return done.stdout or ""
+
+
+def run_pipeline(folder: Path, root: Path, profile: str = "smoke") -> None:
+    """Copy the checkout at ``root`` into ``folder`` and run ``dvc repro`` there.
+
+    Raises: UserError when a stage fails.
+    """
+    prepare_copy(folder, root)
+    run_command(["agent_rl.stages.params", f"profile={profile}"], folder)
+    run_command(["dvc", "repro"], folder)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,7 +2,7 @@
 
 Every arm gets the same number of trials (values x seeds of ``configs/tune.yaml``) with the study's
 full token budget; the objective is the mean greedy success on the validation split at the end of
-training. Test instances and study seeds are never touched. The table goes to ``results/tuning.csv``;
+training. Test instances and study seeds are never touched. The table is ``results/tuning.csv``;
 the winners are written into ``configs/method`` and ``configs/arm`` by hand.
 
 Run it:  python -m agent_rl.stages.tune [--arm NAME ...]
@@ -27,6 +27,7 @@ from agent_rl.files import read_json, write_text
 from agent_rl.parallel import run_parallel
 from agent_rl.stages.common import ARTIFACTS, RESULTS, Artifacts, guarded
 from agent_rl.stages.train import train_seed
+from agent_rl.training.ledger import CURVE, RUN
 
 WORK = Path(".work") / "tune"
 OUTPUT = RESULTS / "tuning.csv"
@@ -49,7 +50,7 @@ def run_trial(trial: Trial, *, study: StudyConfig) -> dict[str, Any]:
 
     digest = run_digest(changed, trial.task, trial.arm, trial.seed)
     work = WORK / digest
-    done = work / "run.json"
+    done = work / RUN
     if not done.exists():
         train_seed(
             trial.seed,
@@ -59,7 +60,7 @@ def run_trial(trial: Trial, *, study: StudyConfig) -> dict[str, Any]:
             arm=trial.arm,
             folder=work,
         )
-    curve = read_json(work / "curve.json", "make tune")
+    curve = read_json(work / CURVE, "make tune")
     validated = [row["val_success_rate"] for row in curve if row["val_success_rate"] is not None]
     record = read_json(done, "make tune")
     return {

@@ -21,11 +21,11 @@ from agent_rl.rollouts.models import (
     load_tokenizer,
     save_policy,
 )
+from agent_rl.rollouts.setup import make_chat
 from agent_rl.rollouts.storage import load_trajectories
 from agent_rl.seeding import Stream, integer_seed
 from agent_rl.stages.common import Artifacts, task_stage
 from agent_rl.tasks.registry import make_env
-from agent_rl.training.arms import make_chat
 from agent_rl.training.supervised import written_tokens
 from agent_rl.training.warmstart import train_base
 

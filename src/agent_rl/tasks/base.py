@@ -82,6 +82,13 @@ class TextTask(gymnasium.Env[str, str]):
         """
 
     @abstractmethod
+    def goal_distance(self, goal: str) -> float:
+        """Exact number of steps from here to one of :meth:`alternative_goals`; 0 when it holds.
+
+        An empty ``goal`` means the instance's own.
+        """
+
+    @abstractmethod
     def idle_action(self) -> str:
         """A valid action that changes nothing in the present state."""
 

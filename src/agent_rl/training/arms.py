@@ -13,7 +13,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from agent_rl.config import (
     ArmConfig,
     GRPOArmConfig,
-    ModelConfig,
     PreferenceConfig,
     StudyConfig,
     SupervisedConfig,
@@ -21,8 +20,7 @@ from agent_rl.config import (
 )
 from agent_rl.errors import UserError
 from agent_rl.files import digest, write_json
-from agent_rl.rollouts.chat import Chat
-from agent_rl.rollouts.engine import Episode, RolloutEngine
+from agent_rl.rollouts.engine import Episode
 from agent_rl.rollouts.model_policy import ModelPolicy
 from agent_rl.rollouts.models import (
     add_adapters,
@@ -31,18 +29,15 @@ from agent_rl.rollouts.models import (
     weights_fingerprint,
 )
 from agent_rl.rollouts.policies import TokenRecord
+from agent_rl.rollouts.setup import make_chat, make_engine
 from agent_rl.seeding import Stream, generator, integer_seed, sequence
 from agent_rl.tasks.instances import Instance
-from agent_rl.tasks.registry import make_env
 from agent_rl.training.grpo import train_grpo
-from agent_rl.training.ledger import Ledger
+from agent_rl.training.ledger import CURVE, RUN, Ledger
 from agent_rl.training.loop import RunLog, TrainingCollapse, Validation
 from agent_rl.training.preference import branch_pairs, train_preference
 from agent_rl.training.supervised import supervised_dataset, train_supervised, written_tokens
 from agent_rl.trajectory import Trajectory, TrajectoryGroup
-
-RUN = "run.json"
-CURVE = "curve.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +101,7 @@ class Run:
     def _supervised(
         self, records: Sequence[TokenRecord], learning_rate: float, batch_size: int
     ) -> None:
+        self._begin_phase()
         train_supervised(
             self.model,
             self.tokenizer,
@@ -125,6 +121,7 @@ class Run:
                 "the collected groups hold no branch point with one success and one failure, so "
                 "there is no preference pair to learn from"
             )
+        self._begin_phase()
         train_preference(
             self.model,
             self.tokenizer,
@@ -148,6 +145,7 @@ class Run:
             usable = [i for i in usable if train[i].instance_id not in dead]
         if arm.sft_share > 0:
             self._sft_phase(arm)
+        self._begin_phase()
         train_grpo(
             self.model,
             self.tokenizer,
@@ -163,9 +161,14 @@ class Run:
 
     def _sft_phase(self, arm: GRPOArmConfig) -> None:
         budget = self.inputs.study.train.budget_tokens
-        self.log.stop = int(budget * arm.sft_share)
+        self.log.stop = min(budget, self.ledger.total_tokens + int(budget * arm.sft_share))
         self._supervised(self._expert(), arm.sft_learning_rate, arm.sft_batch_size)
-        self.log.start, self.log.stop = self.ledger.total_tokens, budget
+        self.log.stop = budget
+
+    def _begin_phase(self) -> None:
+        """Warm-up and decay run over the tokens of training; data that was paid for before, such as
+        the collected groups, must not use them up."""
+        self.log.start = self.ledger.total_tokens
 
     def _rollout(
         self, train: Sequence[Instance], arm: GRPOArmConfig
@@ -233,11 +236,11 @@ class Run:
         study, task = self.inputs.study, self.inputs.task
         chosen = self.inputs.split("val")[: study.train.validation_instances]
         return Validation(
-            engine=RolloutEngine(
+            engine=make_engine(
                 self.inputs.task_name,
-                lambda: make_env(task.family, task.settings, task.horizon),
-                batch_size=study.evaluation.batch_size,
+                task,
                 seed=self.seed,
+                batch_size=study.evaluation.batch_size,
             ),
             episodes=[
                 Episode(
@@ -261,23 +264,6 @@ class Run:
 
     def _data_seed(self, phase: int) -> int:
         return integer_seed(self.inputs.study.seed, self.seed, Stream.DATA, phase)
-
-
-def make_chat(tokenizer: PreTrainedTokenizerBase, task: TaskConfig, model: ModelConfig) -> Chat:
-    """Chat of a task, with its instructions as system message where the model wants them."""
-    if not model.instructions:
-        return Chat(tokenizer)
-    return Chat(tokenizer, make_env(task.family, task.settings, task.horizon).task.instructions)
-
-
-def make_engine(name: str, task: TaskConfig, *, seed: int, batch_size: int = 256) -> RolloutEngine:
-    """Engine that plays a task of the study."""
-    return RolloutEngine(
-        name,
-        lambda: make_env(task.family, task.settings, task.horizon),
-        batch_size=batch_size,
-        seed=seed,
-    )
 
 
 def run_digest(study: StudyConfig, task_name: str, arm_name: str, seed: int) -> str:

@@ -36,6 +36,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
+from trl.trainer.utils import use_adapter
 
 from agent_rl.config import GRPOArmConfig, TrainConfig
 from agent_rl.rewards import advantages, episode_facts, rewards
@@ -45,6 +46,7 @@ from agent_rl.training.loop import (
     RunLog,
     TrainingCollapse,
     common_arguments,
+    forget_reference,
     optimizer_and_schedule,
 )
 from agent_rl.trajectory import Trajectory, group_trajectories
@@ -149,6 +151,12 @@ class TrajectoryGRPOTrainer(GRPOTrainer):
         )
         for group in group_trajectories(trajectories):  # raises when members differ in their start
             assert len(group) == arm.group_size, f"group of {len(group)}, expected {arm.group_size}"
+        # Seen here and not only in the loss: a broken policy fails everywhere alike, its groups are
+        # dead, and no loss would ever be computed.
+        if not all(np.isfinite(t.logprobs).all() for t in trajectories):
+            raise TrainingCollapse(
+                f"sampled log-probabilities are not finite at update {self._update}"
+            )
         facts = episode_facts(trajectories)
         earned = rewards(arm.reward.name, facts, scale=arm.reward.scale, gamma=arm.reward.gamma)
         values = advantages(
@@ -193,6 +201,11 @@ class TrajectoryGRPOTrainer(GRPOTrainer):
                 else:
                     batch = self._empty_batch(trajectories)
                 batch["num_items_in_batch"] = torch.tensor(max(sampled, 1))
+                # Losses that average rows divide by the number of micro-batches, as if all were
+                # equally large; this makes up for those that are not.
+                batch["row_share"] = torch.tensor(
+                    len(rows) * arm.micro_batches / max(len(minibatch), 1)
+                )
                 if self.beta != 0.0:
                     batch["ref_per_token_logps"] = self._reference_logprobs(batch)
                 batches.append({name: tensor.to(device) for name, tensor in batch.items()})
@@ -221,7 +234,7 @@ class TrajectoryGRPOTrainer(GRPOTrainer):
             if self.ref_model is not None:
                 reference = self.ref_model
                 return self._logprobs(reference, ids, attention, batch)
-            with model.disable_adapter():
+            with use_adapter(model, "ref"):  # TRL's frozen copy of the adapters at the start
                 return self._logprobs(self.model, ids, attention, batch)
 
     def _logprobs(
@@ -243,6 +256,8 @@ class TrajectoryGRPOTrainer(GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         loss = super()._compute_loss(model, inputs)
+        if self.loss_type != "dapo":
+            loss = loss * inputs["row_share"]
         mask = inputs["tool_mask"].bool()
         self._log.ledger.trained_tokens += int(inputs["prompt_mask"].sum()) * bool(mask.any())
         self._log.ledger.trained_tokens += int(inputs["completion_mask"].sum()) * bool(mask.any())
@@ -327,7 +342,16 @@ def train_grpo(
     Args:
         instances: indices of the training instances to draw groups from.
         rollout: plays episodes with the present weights; it puts its costs on the ledger.
+
+    Raises: TrainingCollapse when there are fewer instances than an update has groups.
     """
+    groups = arm.episodes_per_update // arm.group_size
+    if len(instances) < groups:
+        # TRL's sampler drops incomplete batches: training would end at once, without a step.
+        raise TrainingCollapse(
+            f"an update needs {groups} training instances and only {len(instances)} can be used; "
+            "lower episodes_per_update or collect more instances that are not dead"
+        )
     log.validate(model, log.ledger.optimizer_steps)
     trainer = TrajectoryGRPOTrainer(
         model=model,
@@ -349,3 +373,4 @@ def train_grpo(
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     trainer._finish_row()
+    forget_reference(model)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+RUN = "run.json"
+"""File of a run's folder: status, reason and ledger."""
+CURVE = "curve.json"
+"""File of a run's folder: the rows of its learning curve."""
+
 
 @dataclass(slots=True)
 class Ledger:

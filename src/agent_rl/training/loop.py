@@ -172,6 +172,13 @@ def optimizer_and_schedule(
     return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
+def forget_reference(model: Any) -> None:
+    """Remove the frozen copy of the adapters that TRL adds as a reference: a policy that was saved
+    with it could not be loaded."""
+    if "ref" in getattr(model, "peft_config", {}):
+        model.delete_adapter("ref")
+
+
 def common_arguments(config: TrainConfig, seed: int) -> dict[str, Any]:
     """Arguments that every TRL config gets; each default that would change the method is set."""
     accelerator = torch.cuda.is_available()

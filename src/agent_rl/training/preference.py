@@ -30,6 +30,7 @@ from agent_rl.training.loop import (
     BudgetCallback,
     RunLog,
     common_arguments,
+    forget_reference,
     optimizer_and_schedule,
 )
 from agent_rl.trajectory import Trajectory, TrajectoryGroup
@@ -124,16 +125,21 @@ def train_preference(
             "prompt_ids": [list(p.history) for p in pairs],
             "chosen_ids": [list(p.chosen) for p in pairs],
             "rejected_ids": [list(p.rejected) for p in pairs],
+            "length": [len(p.history) for p in pairs],
         }
     )
     trainer = TokenDPOTrainer(
         model=model,
-        # Adapters are their own reference: switched off, the base remains.
+        # Adapters need no second model: TRL keeps a frozen copy of them as reference.
         ref_model=None if hasattr(model, "peft_config") else copy.deepcopy(model),
         args=DPOConfig(
             **common_arguments(config, seed),
             per_device_train_batch_size=min(arm.batch_size, len(pairs)),
             beta=arm.beta,
+            # Histories of like length share a batch: half of the work was padding.
+            train_sampling_strategy="group_by_length",
+            length_column_name="length",
+            remove_unused_columns=False,
             loss_type=["sigmoid"],
             max_length=None,
             disable_dropout=True,
@@ -147,3 +153,4 @@ def train_preference(
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
+    forget_reference(model)

@@ -8,8 +8,8 @@ with the mask of the trajectory: tokens that the environment wrote get label -10
   Yuan et al. 2023, RFT), one round. All distinct successes of an instance are kept; identical token
   sequences count once.
 
-Departures: no packing, no truncation; passes over the data go on until the arm's token budget is
-spent, so that arms can be compared at equal tokens.
+Departures: batches hold rows of like length; no packing, no truncation; passes over the data go on
+until the arm's token budget is spent, so that arms can be compared at equal tokens.
 
 Run one arm:  python -m agent_rl run task=babyai method=sft seed=0
 """
@@ -102,6 +102,8 @@ def train_supervised(
         args=SFTConfig(
             **common_arguments(config, seed),
             per_device_train_batch_size=min(batch_size, len(dataset)),
+            # Rows of like length share a batch: half of the work was padding.
+            train_sampling_strategy="group_by_length",
             max_length=None,
             packing=False,
             dataset_kwargs={"skip_prepare_dataset": True},

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import gymnasium
 
 from agent_rl.tasks.babyai.levels import COLORS, TYPES, check_settings
-from agent_rl.tasks.babyai.planner import DROP, PICKUP
+from agent_rl.tasks.babyai.planner import DROP, PICKUP, Planner
 from agent_rl.tasks.babyai.render import ACTIONS, VOCABULARY, sight
 from agent_rl.tasks.babyai.scenes import Scene, Stage, scenes
 from agent_rl.tasks.base import EpisodeOver, TextTask
@@ -109,18 +109,23 @@ class BabyAITask(TextTask):
         if goal is None or goal == scene.goal.text:
             if not self._over:
                 number = self._planner.action(self._layout, self._pose)
-        elif goal in scene.others:
-            planner = scene.planner(scene.others[goal])
+        else:
+            planner = self._other(goal)
             layout = planner.layout(self._cells)
             if not planner.holds(layout, self._pose):
                 number = planner.action(layout, self._pose)
-        else:
-            raise ValueError(f"{goal!r} is no goal of this room: {', '.join(scene.others)}")
         return self.idle_action() if number is None else ACTIONS[number]
 
     def idle_action(self) -> str:
         """Empty hands cannot drop and full hands cannot pick up."""
         return ACTIONS[DROP if self._carried is None else PICKUP]
+
+    def goal_distance(self, goal: str) -> float:
+        """Steps to an alternative goal, or to the own one. Raises: ValueError for another."""
+        if not goal:
+            return self._distance()
+        planner = self._other(goal)
+        return planner.distance(planner.layout(self._cells), self._pose)
 
     def alternative_goals(self) -> tuple[str, ...]:
         """Goals of the same kind about other objects (put-next: at most 12 pairs)."""
@@ -146,6 +151,12 @@ class BabyAITask(TextTask):
     def goal_keys() -> tuple[str, ...]:
         """Every colour-type pair that a goal can be about."""
         return tuple(f"{color} {kind}" for color in COLORS for kind in TYPES)
+
+    def _other(self, goal: str) -> Planner:
+        scene = self._started()
+        if goal not in scene.others:
+            raise ValueError(f"{goal!r} is no goal of this room: {', '.join(scene.others)}")
+        return scene.planner(scene.others[goal])
 
     def _started(self) -> Scene:
         if self._scene is None:

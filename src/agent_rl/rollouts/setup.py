@@ -1,0 +1,33 @@
+"""Chats and engines as the settings ask for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agent_rl.config import ModelConfig, TaskConfig
+from agent_rl.rollouts.engine import RolloutEngine
+from agent_rl.tasks.registry import make_env
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from agent_rl.rollouts.chat import Chat
+
+
+def make_chat(tokenizer: PreTrainedTokenizerBase, task: TaskConfig, model: ModelConfig) -> Chat:
+    """Chat of a task, with its instructions as system message where the model wants them."""
+    from agent_rl.rollouts.chat import Chat  # not needed by stages that only script policies
+
+    if not model.instructions:
+        return Chat(tokenizer)
+    return Chat(tokenizer, make_env(task.family, task.settings, task.horizon).task.instructions)
+
+
+def make_engine(name: str, task: TaskConfig, *, seed: int, batch_size: int = 256) -> RolloutEngine:
+    """Engine that plays a task of the study."""
+    return RolloutEngine(
+        name,
+        lambda: make_env(task.family, task.settings, task.horizon),
+        batch_size=batch_size,
+        seed=seed,
+    )

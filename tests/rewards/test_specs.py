@@ -1,0 +1,121 @@
+"""Reward specifications: what each pays, and what it cannot be made to pay."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent_rl.errors import UserError
+from agent_rl.rewards import REWARDS, EpisodeFacts, rewards
+from agent_rl.rewards.credit import returns_to_go
+from agent_rl.rewards.specs import shaping_potential
+
+
+def facts_of(walks, horizon):
+    """Facts of walks, each a list of distances d_0..d_n; a walk that ends at 0 has won."""
+    width = max(len(walk) for walk in walks)
+    return EpisodeFacts(
+        distances=np.array([walk + [walk[-1]] * (width - len(walk)) for walk in walks], float),
+        lengths=np.array([len(walk) - 1 for walk in walks]),
+        success=np.array([walk[-1] == 0 for walk in walks]),
+        crashed=np.zeros(len(walks), bool),
+        groups=np.zeros(len(walks), int),
+        horizon=np.full(len(walks), horizon),
+    )
+
+
+def total(name, walk, horizon=12):
+    return float(rewards(name, facts_of([walk], horizon)).sum())
+
+
+@st.composite
+def walk(draw):
+    """Distances of one episode: wins, losses (inf at the end) and time-outs."""
+    distances = [float(draw(st.integers(1, 9)))]
+    for _ in range(draw(st.integers(1, 12))):
+        distances.append(max(0.0, distances[-1] + draw(st.sampled_from([-1, -1, 0, 1, 2]))))
+        if distances[-1] == 0:
+            return distances
+    if draw(st.booleans()):
+        distances[-1] = np.inf
+    return distances
+
+
+def test_rewards_of_a_win_by_hand():
+    facts = facts_of([[2, 3, 2, 1, 0]], 12)
+    assert rewards("sparse", facts).tolist() == [[0, 0, 0, 1]]
+    assert rewards("dense", facts)[0] == pytest.approx([0, 0, 0.25, 0.75])
+    assert rewards("dense_naive", facts)[0] == pytest.approx([0, 0.1, 0.1, 1.1])
+    assert rewards("shaped", facts)[0] == pytest.approx([-0.25, 0.25, 0.25, 1.25])
+
+
+def test_p45_a_time_out_leaves_no_potential_behind():
+    facts = facts_of([[4, 3, 2], [4, 3, 2, 1]], 2)
+    assert shaping_potential(facts)[0].tolist() == [-1, -0.75, 0, 0]
+    # Running out of time near the goal must not be worth more than running out of time far away.
+    assert total("shaped", [4, 3, 2, 1]) == pytest.approx(total("shaped", [4, 5, 6, 7]))
+
+
+def test_p45_a_lost_state_has_a_finite_potential_below_every_live_one():
+    earned = rewards("shaped", facts_of([[2, 1, np.inf], [2, np.inf, np.inf]], 12))
+    assert np.isfinite(earned).all()
+    assert shaping_potential(facts_of([[2, np.inf, np.inf]], 12))[0, 1] < -12 / 2
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(walk(), min_size=1, max_size=4), st.sampled_from([1.0, 0.97, 0.5]))
+def test_p45_shaping_telescopes_to_the_potential_of_the_start(walks, gamma):
+    facts = facts_of(walks, 12)
+    difference = rewards("shaped", facts, gamma=gamma) - rewards("sparse", facts)
+    summed = returns_to_go(difference, gamma)[:, 0]
+    start = -0.5 * shaping_potential(facts)[:, 0]
+    assert np.abs(summed - start).max() < 1e-12
+
+
+@settings(max_examples=200, deadline=None)
+@given(walk())
+def test_dense_lies_between_0_and_1_and_equals_best_progress(distances):
+    expected = 0.5 * (distances[0] - min(distances)) / distances[0] + 0.5 * (distances[-1] == 0)
+    earned = total("dense", distances)
+    assert earned == pytest.approx(expected)
+    assert 0 <= earned <= 1 + 1e-12
+    assert (earned > 1 - 1e-12) == (distances[-1] == 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(walk(), st.integers(0, 11), st.integers(1, 5))
+def test_p44_dense_pays_nothing_for_coming_back_to_a_place(distances, where, times):
+    where = min(where, len(distances) - 2)
+    here = distances[where]
+    loop = [here + 1, here] * times
+    longer = [*distances[: where + 1], *loop, *distances[where + 1 :]]
+    assert total("dense", longer, 30) == pytest.approx(total("dense", distances, 30))
+
+
+@pytest.mark.parametrize("start", [1, 2, 5])
+def test_p44_oscillating_out_earns_the_oracle_under_dense_naive_only(start):
+    oracle = list(range(start, -1, -1))
+    forever = [start, *[start + 1, start] * 12]
+    late_win = [*[start, start + 1] * 12, *oracle]
+    for name in ("sparse", "dense", "shaped"):
+        assert total(name, forever, 40) < total(name, oracle, 40)
+        assert total(name, late_win, 40) <= total(name, oracle, 40) + 1e-12
+    assert total("dense_naive", late_win, 40) > total("dense_naive", oracle, 40) + 1
+    if start == 1:  # never winning pays 12 x 0.1, winning at once 1 + 0.1
+        assert total("dense_naive", forever, 40) > total("dense_naive", oracle, 40)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(walk(), min_size=2, max_size=5), st.sampled_from(sorted(REWARDS)))
+def test_what_an_episode_earns_does_not_depend_on_the_padding_by_its_neighbours(walks, name):
+    together = rewards(name, facts_of(walks, 12))
+    for row, distances in enumerate(walks):
+        turns = len(distances) - 1
+        alone = rewards(name, facts_of([distances], 12))[0]
+        assert together[row, :turns] == pytest.approx(alone)
+        assert not together[row, turns:].any()
+
+
+def test_an_unknown_reward_is_refused_by_name():
+    with pytest.raises(UserError, match=r"'sprase'.*sparse"):
+        rewards("sprase", facts_of([[1, 0]], 2))

@@ -1,0 +1,78 @@
+"""Processes change how long a stage takes and nothing else."""
+
+import os
+from functools import partial
+
+import pytest
+
+from agent_rl import parallel
+from agent_rl.errors import UserError
+from agent_rl.parallel import run_parallel, tick
+
+
+@pytest.fixture(autouse=True)
+def _light_workers(monkeypatch):
+    """Workers start without torch: what is tested here is the pool."""
+    monkeypatch.setattr(parallel, "_start_worker", start_light_worker)
+
+
+def start_light_worker(ticks):
+    parallel._ticks = ticks
+
+
+def square(item, *, offset=0):
+    tick(0.5)
+    return item * item + offset
+
+
+def slow_first(item):
+    import time
+
+    time.sleep(0.6 if item == 0 else 0)
+    return item, os.getpid()
+
+
+def fail_at_three(item):
+    if item == 3:
+        raise UserError("file x is missing; make it with `y`")
+    return item
+
+
+def crash(item):
+    os._exit(1)
+
+
+def threads(item):
+    return os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"]
+
+
+def test_results_keep_the_order_of_the_items_when_the_first_is_slowest():
+    results = run_parallel(slow_first, [0, 1, 2, 3], workers=2, title="t")
+    assert [item for item, _ in results] == [0, 1, 2, 3]
+    assert os.getpid() not in {pid for _, pid in results}
+    assert results[0][1] != results[1][1]  # the others did not wait for the slow one
+
+
+def test_results_do_not_depend_on_the_number_of_workers():
+    function = partial(square, offset=1)
+    expected = [i * i + 1 for i in range(5)]
+    for workers in (1, 2, 9):
+        assert run_parallel(function, range(5), workers=workers, title="t") == expected
+
+
+def test_an_error_in_a_worker_comes_out_as_what_it_was():
+    with pytest.raises(UserError, match="file x is missing"):
+        run_parallel(fail_at_three, range(6), workers=2, title="t")
+
+
+def test_a_worker_that_dies_is_an_error_and_not_an_endless_wait():
+    with pytest.raises(Exception, match="terminated abruptly"):
+        run_parallel(crash, [0], workers=1, title="t")
+
+
+def test_every_worker_has_one_thread_for_its_numbers():
+    assert run_parallel(threads, [0], workers=1, title="t") == [("1", "1")]
+
+
+def test_progress_outside_of_a_worker_is_ignored():
+    tick(0.5)

@@ -1,0 +1,131 @@
+"""The smoke pipeline in a copy of the checkout: it runs, it is complete, it repeats."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from agent_rl.stages.smoke import prepare_copy, run_command, run_pipeline
+
+ROOT = Path(__file__).parents[1]
+ARMS = ("sft", "rft", "dpo", "grpo_sparse", "grpo_dense", "grpo_shaped", "sft_grpo")
+
+
+def hashes(folder, *parts):
+    """SHA-256 of every file below some places of a folder."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for part in parts
+        for path in sorted((folder / part).rglob("*"))
+        if path.is_file() and path.name != ".gitignore"
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A folder in which the whole smoke pipeline has run."""
+    folder = tmp_path_factory.mktemp("smoke")
+    before = hashes(ROOT, "results", "reports", "configs")
+    run_pipeline(folder, ROOT)
+    assert hashes(ROOT, "results", "reports", "configs") == before
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(finished):
+    return pd.read_csv(finished / "results" / "runs.csv")
+
+
+def test_every_arm_seed_split_and_decoding_has_a_row(runs):
+    trained = runs[runs.method.isin(ARMS)]
+    assert set(trained.method) == set(ARMS)
+    cells = trained.groupby(["method", "seed", "split", "decoding"]).size()
+    assert (cells == 1).all() and len(cells) == len(ARMS) * 2 * 2 * 2
+    untrained = runs[runs.method.isin(["random", "oracle", "base"])]
+    assert untrained.seed.isna().all() and len(untrained) == 3 * 2 * 2
+
+
+def test_the_oracle_wins_and_ends_add_up(runs):
+    assert (runs[runs.method == "oracle"].success_rate >= 0.99).all()
+    played = runs[runs.status != "failed"]
+    ends = played.filter(like="end_").sum(axis=1)
+    assert (ends == played.episodes).all()
+    assert (played.successes == played.end_success).all()
+
+
+def test_every_trained_arm_spent_the_budget_and_little_more(runs):
+    trained = runs[runs.method.isin(ARMS) & (runs.status != "failed")]
+    total = trained.train_sampled_tokens + trained.train_trained_tokens
+    assert (total + trained.train_context_tokens == trained.total_tokens).all()
+    assert (trained.total_tokens >= 60000).all()
+
+
+def test_results_name_no_place_and_no_machine(finished):
+    for path in [*(finished / "results").iterdir(), finished / "reports" / "index.md"]:
+        text = path.read_text(encoding="utf-8")
+        assert str(finished) not in text and os.uname().nodename not in text, path
+
+
+def test_the_second_repro_runs_nothing(finished):
+    before = hashes(finished, "artifacts", "results", "reports")
+    output = run_command(["dvc", "repro"], finished, capture=True)
+    assert "Running stage" not in output and "up to date" in output
+    assert hashes(finished, "artifacts", "results", "reports") == before
+
+
+def test_p56_other_hash_seed_and_worker_count_give_the_same_bytes(finished, tmp_path):
+    prepare_copy(tmp_path, ROOT)
+    run_command(["agent_rl.stages.params", "profile=smoke", "workers=1"], tmp_path)
+    targets = ["reward@babyai", "train@babyai-grpo_shaped", "train@babyai-dpo"]
+    run_command(["dvc", "repro", *targets], tmp_path, PYTHONHASHSEED="7")
+    parts = ["instances", "demos", "base", "collect", "reward", "train/grpo_shaped", "train/dpo"]
+    places = [f"artifacts/babyai/{part}" for part in parts]
+    again = hashes(tmp_path, *places)
+    assert len(again) > 20
+    assert again == hashes(finished, *places)
+
+
+def test_a_stage_refuses_bad_input_in_one_line(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "agent_rl.stages.collect", "--task", "babyai"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "params.yaml is missing" in done.stderr
+
+
+def test_one_run_reuses_the_base_and_says_where_everything_is(finished):
+    words = "run task=babyai method=grpo reward=shaped credit=turn group_size=8 horizon=10 seed=3"
+    output = run_command(["agent_rl", *words.split(), "profile=smoke"], finished, capture=True)
+    assert not (finished / ".work" / "base").exists(), "the pipeline's base was not reused"
+    for name in ("curve", "checkpoint", "evaluation"):
+        line = next(row for row in output.splitlines() if row.startswith(f"{name}:"))
+        assert (finished / line.split(":", 1)[1].strip()).exists()
+    assert "test     greedy success" in output
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("run method=grpo group_size=1", "group_size = 1"),
+        ("run method=ppo", "ppo"),
+        ("run reward=dense model.dropout=0.1", "dropout"),
+        ("run tasks.babyai.settings.level=GoToMars", "GoToMars"),
+        ("run train.budget_token=5", "budget_token"),
+        ("run seed=x", "seed=x"),
+        ("walk", "walk"),
+    ],
+)
+def test_bad_words_on_the_command_line_are_one_line_and_exit_code_2(words, told, capfd):
+    from agent_rl.__main__ import main
+
+    assert main(words.split()) == 2
+    printed = capfd.readouterr()
+    assert printed.err.count("\n") == 1 and told in printed.err and "Traceback" not in printed.err

@@ -1,0 +1,108 @@
+"""Budget, schedule, validation points and the ledger that all arms share."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from agent_rl.training.ledger import Ledger
+from agent_rl.training.loop import FLOOR, common_arguments, optimizer_and_schedule
+
+
+class Counted:
+    """Counts how often it was asked."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def success_rate(self, model):
+        self.asked += 1
+        return 0.5
+
+
+def rates(log, shares, stop):
+    model = torch.nn.Linear(2, 2)
+    config = dataclasses.replace(log.config, warmup_share=0.2)
+    optimizer, schedule = optimizer_and_schedule(model, 0.5, config, log)
+    found = []
+    for share in shares:
+        log.ledger.trained_tokens = int(log.start + share * (stop - log.start))
+        optimizer.step()
+        schedule.step()
+        found.append(optimizer.param_groups[0]["lr"] / 0.5)
+    return found
+
+
+def test_the_learning_rate_warms_up_and_falls_to_its_floor_in_tokens(make_log):
+    log = make_log(budget=1000)
+    found = rates(log, [0.01, 0.05, 0.1, 0.199, 0.2, 0.5, 1.0, 1.5], 1000)
+    line = [1 - (1 - FLOOR) * share for share in (0.2, 0.5, 1.0, 1.0)]
+    assert found == pytest.approx([0.1, 0.25, 0.5, 0.995, *line], abs=1e-9)
+    assert found[-1] == pytest.approx(FLOOR)
+
+
+def test_the_schedule_of_a_phase_begins_where_the_phase_does(make_log):
+    log = make_log(budget=1000)
+    log.ledger.context_tokens, log.start = 0, 400
+    assert rates(log, [0.05, 0.2, 1.0], 1000) == pytest.approx([0.25, 0.82, FLOOR])
+
+
+def test_only_parameters_that_train_are_in_the_optimiser(make_log):
+    model = torch.nn.Linear(2, 2)
+    model.bias.requires_grad_(False)
+    log = make_log(budget=10)
+    optimizer, _ = optimizer_and_schedule(model, 0.1, log.config, log)
+    assert [p is model.weight for g in optimizer.param_groups for p in g["params"]] == [True]
+    assert optimizer.param_groups[0]["weight_decay"] == log.config.weight_decay
+
+
+@pytest.mark.parametrize(("points", "expected"), [(2, 2), (3, 3), (6, 6)])
+def test_validation_points_divide_the_budget_with_first_and_last(make_log, points, expected):
+    log = make_log(budget=1000, validation_points=points)
+    log.validation = Counted()
+    for update in range(101):
+        log.ledger.trained_tokens = 10 * update
+        log.validate(None, update)
+    assert log.validation.asked == expected
+    tokens = [row["tokens"] for row in log.rows]
+    assert tokens == [round(1000 * i / (points - 1)) for i in range(points)]
+
+
+def test_a_point_that_a_large_update_jumps_over_is_played_once(make_log):
+    log = make_log(budget=1000, validation_points=6)
+    log.validation = Counted()
+    for update, tokens in enumerate((0, 50, 700, 710, 1200)):
+        log.ledger.trained_tokens = tokens
+        log.validate(None, update)
+    assert [row["tokens"] for row in log.rows] == [0, 700, 1200]
+
+
+def test_a_validation_joins_the_row_of_its_update(make_log):
+    log = make_log(budget=10)
+    log.row(1, success_rate=0.25)
+    log.validation = Counted()
+    log.validate(None, 1)
+    assert [(r["success_rate"], r["val_success_rate"]) for r in log.rows] == [(0.25, 0.5)]
+
+
+def test_progress_adds_up_to_one(make_log):
+    log, told = make_log(budget=100), []
+    log.tick = told.append
+    for tokens in (30, 30, 90, 140):
+        log.ledger.trained_tokens = tokens
+        log.progress()
+    assert told == pytest.approx([0.3, 0.0, 0.6, 0.1])
+
+
+def test_the_ledger_s_total_is_sampled_read_and_trained_tokens():
+    ledger = Ledger(1, 20, 300, 4000, 50000, 6)
+    assert ledger.total_tokens == ledger.as_dict()["total_tokens"] == 4320
+    ledger.add(Ledger(1, 1, 1, 1, 1, 1))
+    assert list(ledger.as_dict().values()) == [2, 21, 301, 4001, 50001, 7, 4323]
+
+
+def test_p41_the_arguments_that_all_methods_share_switch_nothing_on(study):
+    found = common_arguments(study.train, 3)
+    assert (found["bf16"], found["fp16"], found["gradient_checkpointing"]) == (False,) * 3
+    assert (found["save_strategy"], found["eval_strategy"], found["report_to"]) == ("no", "no", [])
+    assert (found["seed"], found["data_seed"]) == (3, 3)
