@@ -206,10 +206,17 @@ def test_a_run_whose_instances_are_nearly_all_dead_is_recorded_as_failed(train, 
     assert not list(folder.glob("*.safetensors"))
 
 
-def test_a_collapse_on_the_way_is_recorded_with_its_curve(train):
-    folder, run = train("grpo_shaped", "arms.grpo_shaped.learning_rate=1e45")
-    assert run["status"] == "failed" and "not finite" in run["reason"]
-    assert len(curve(folder)) >= 2
+def test_a_collapse_on_the_way_is_recorded_with_its_curve(train, monkeypatch):
+    original = grpo.TrajectoryGRPOTrainer._compute_loss
+
+    def explode(self, model, inputs):
+        return original(self, model, inputs) * (float("nan") if self._update == 2 else 1.0)
+
+    monkeypatch.setattr(grpo.TrajectoryGRPOTrainer, "_compute_loss", explode)
+    folder, run = train("grpo_shaped")
+    assert run["status"] == "failed" and run["reason"] == "weights are not finite after step 2"
+    assert [row["update"] for row in curve(folder)] == [0, 1, 2]
+    assert not (folder / "card.json").exists()
 
 
 def test_p29_instances_that_the_base_always_or_never_solved_are_not_played(

@@ -225,7 +225,11 @@ def _instance_rows(study: StudyConfig, task: str, artifacts: Artifacts) -> list[
                 "task": task,
                 "split": split,
                 "instances": len(distances),
-                **{f"skipped_{reason}": count for reason, count in skipped.items()},
+                # ``goal``: a held-out goal in an ordinary split, or an ordinary one in ``shifted``.
+                "skipped_duplicate": skipped["duplicate"],
+                "skipped_held_out": skipped["goal"],
+                "skipped_solved": skipped["solved"],
+                "skipped_too_far": skipped["too_far"],
                 "mean_distance": sum(distances) / max(1, len(distances)),
                 "overlap": facts["overlap"],
             }

@@ -40,8 +40,9 @@ def build(study: StudyConfig, task_name: str, artifacts: Artifacts) -> None:
         make_chat(tokenizer, task, study.model)  # refuses a template that cannot be trained on
         save_policy(artifacts.base, load_model(study.model.source), tokenizer, card)
         return
-    words = make_env(task.family, task.settings, task.horizon).task.vocabulary
-    tokenizer = build_tokenizer(words)
+    rules = make_env(task.family, task.settings, task.horizon).task
+    told = rules.instructions.split() if study.model.instructions else []
+    tokenizer = build_tokenizer([*rules.vocabulary, *told])
     chat = make_chat(tokenizer, task, study.model)
     model = build_model(
         study.model, tokenizer, task.max_tokens, integer_seed(study.seed, 0, Stream.INIT)
