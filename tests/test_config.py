@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import get_args, get_type_hints
 
+import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
@@ -93,7 +94,20 @@ def test_arms_differ_in_what_their_name_says_and_in_nothing_else(arm):
     )
     assert (expected[2] > 0) == (arm == "sft_grpo")
     plain["reward"].pop("name"), plain["credit"].pop("name"), plain.pop("sft_share")
+    # Each arm is tuned on its own: see the next test.
+    plain.pop("learning_rate"), found.pop("learning_rate")
     assert found == plain
+
+
+def test_every_arm_has_the_learning_rate_that_won_its_equal_budget_search():
+    trials = pd.read_csv(ROOT / "results" / "tuning.csv")
+    assert trials.groupby("arm").size().nunique() == 1, "arms were tuned with unequal budgets"
+    means = trials.groupby(["arm", "learning_rate"]).val_success_rate.mean()
+    study = study_from(composed(), "study")
+    assert set(trials.arm) == set(study.arms)
+    for name, arm in study.arms.items():
+        assert arm.learning_rate == means[name].idxmax(), name
+    assert not set(trials.seed) & set(study.seeds), "tuning seeds are no study seeds"
 
 
 def test_params_yaml_is_the_composition_of_the_configs(monkeypatch):

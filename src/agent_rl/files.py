@@ -17,6 +17,13 @@ import pyarrow.parquet as pq
 from agent_rl.errors import UserError
 
 
+def _unwritable(path: Path, error: OSError) -> UserError:
+    return UserError(
+        f"cannot write {path}: {error.strerror or error}; free space or fix permissions, "
+        "then run again (nothing was half written)"
+    )
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary name beside ``path``; rename it to ``path`` only if the block succeeds."""
@@ -26,10 +33,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         yield temporary
         temporary.replace(path)
     except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror or error}; free space or fix permissions, "
-            "then run again (nothing was half written)"
-        ) from error
+        raise _unwritable(path, error) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -47,10 +51,7 @@ def atomic_directory(path: Path) -> Iterator[Path]:
             shutil.rmtree(path)
         temporary.replace(path)
     except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror or error}; free space or fix permissions, "
-            "then run again (nothing was half written)"
-        ) from error
+        raise _unwritable(path, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

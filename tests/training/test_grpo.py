@@ -522,7 +522,7 @@ def test_the_settings_that_define_the_method_are_what_the_documentation_says(stu
     arguments = grpo_arguments(arm, study.train, 160, 7)
     expected = {
         "loss_type": "dapo", "scale_rewards": "none", "importance_sampling_level": "token",
-        "beta": 0.0, "epsilon": 0.15, "epsilon_high": None, "delta": None,
+        "beta": 0.0, "epsilon": 0.15, "epsilon_high": 0.15, "delta": None,
         "temperature": 0.7, "top_p": 1.0, "top_k": 0, "min_p": None, "repetition_penalty": 1.0,
         "mask_truncated_completions": False, "disable_dropout": True,
         "use_bias_correction_kl": False, "sync_ref_model": False, "use_vllm": False,

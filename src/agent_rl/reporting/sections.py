@@ -203,7 +203,6 @@ def _cost_tables(results: Results) -> list[Block]:
                 "refused."
             )
         )
-    blocks.append(_optional(results, "pairs", "the preference pairs are not described", 2))
     return blocks
 
 

@@ -8,7 +8,6 @@ style carry the same information a second time.
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ import matplotlib as mpl
 import seaborn as sns
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+from agent_rl.files import atomic_file
 
 _CB = sns.color_palette("colorblind", 10).as_hex()
 
@@ -130,9 +131,8 @@ def arm_order(methods: set[str]) -> list[str]:
 
 def write_atomic(path: Path, content: bytes) -> None:
     """Write beside the target and rename, so that a reader never sees half a file."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)  # noqa: PTH105 - replaces on every platform
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def save(figure: Figure, stem: Path) -> tuple[Path, Path]:

@@ -125,7 +125,7 @@ def load_results(results_dir: Path) -> Results:
     """Read and check every results file.
 
     Raises :class:`~agent_rl.errors.UserError` that names the file, the line, the column and the
-    value. ``contrasts.csv``, ``pairs.csv`` and ``reward_audit.csv`` may be absent.
+    value. ``contrasts.csv`` and ``reward_audit.csv`` may be absent.
     """
     runs = read_csv(results_dir / "runs.csv", RUNS, RUNS_OPTIONAL)
     runs["seed"] = runs["seed"].fillna(UNSEEDED).astype(int)
@@ -140,7 +140,7 @@ def load_results(results_dir: Path) -> Results:
     _check_unique(by_distance, keys, results_dir / "by_distance.csv")
     optional = {
         name: read_csv(path, {})
-        for name in ("contrasts", "pairs", "reward_audit")
+        for name in ("contrasts", "reward_audit")
         if (path := results_dir / f"{name}.csv").exists()
     }
     return Results(
