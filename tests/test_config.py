@@ -168,7 +168,7 @@ REFUSED = [
     ("collect.group_size", 1, "a group needs two members"),
     ("collect.instances", 10**6, "training instances"),
     ("train.validation_instances", 10**6, "validation instances"),
-    ("tasks.babyai.horizon", 0, "an episode needs a turn"),
+    ("tasks.babyai.horizon", 0, "at least 2"),
     ("tasks.babyai.demonstrations.right", 0.9, "must be 1"),
     ("arms.sft.kind", "ppo", "'ppo' is not one of sft, rft, dpo, grpo"),
     ("arms.sft.learning_rate", 0.0, "must be positive"),

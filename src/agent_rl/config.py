@@ -341,6 +341,7 @@ def _check(study: StudyConfig, where: str) -> None:
     def refuse(key: str, value: object, why: str) -> None:
         raise UserError(f"{where}.{key} = {value!r}: {why}")
 
+    _check_ranges(study, refuse)
     if not study.seeds or len(set(study.seeds)) != len(study.seeds):
         refuse("seeds", list(study.seeds), "training seeds must be distinct and at least one")
     if min(study.seeds) < 0:
@@ -373,8 +374,6 @@ def _check(study: StudyConfig, where: str) -> None:
                 total,
                 "right + wrong + nearest + wander + quit must be 1",
             )
-        if task.horizon < 1:
-            refuse(f"tasks.{name}.horizon", task.horizon, "an episode needs a turn")
         if study.train.validation_instances > task.instances.val:
             refuse(
                 "train.validation_instances",
@@ -392,6 +391,47 @@ def _check(study: StudyConfig, where: str) -> None:
             refuse(f"arms.{name}.learning_rate", arm.learning_rate, "must be positive")
         if isinstance(arm, GRPOArmConfig):
             _check_grpo(arm, f"arms.{name}", refuse)
+
+
+def _check_ranges(study: StudyConfig, refuse: Any) -> None:
+    """Numbers that would only fail later, some after hours of training."""
+    least: list[tuple[str, float, float]] = [
+        ("model.layers", study.model.layers, 1),
+        ("model.hidden_size", study.model.hidden_size, 1),
+        ("warmstart.steps", study.warmstart.steps, 1),
+        ("warmstart.batch_size", study.warmstart.batch_size, 1),
+        ("collect.instances", study.collect.instances, 1),
+        ("train.validation_instances", study.train.validation_instances, 1),
+        ("train.warmup_share", study.train.warmup_share, 0),
+        ("evaluation.batch_size", study.evaluation.batch_size, 1),
+        ("evaluation.decodings", len(study.evaluation.decodings), 1),
+    ]
+    for name, task in study.tasks.items():
+        sizes, shares = task.instances, task.demonstrations
+        least += [
+            (f"tasks.{name}.horizon", task.horizon, 2),
+            (f"tasks.{name}.max_action_tokens", task.max_action_tokens, 1),
+            (f"tasks.{name}.instances.train", sizes.train, 1),
+            (f"tasks.{name}.instances.test", sizes.test, 1),
+            (f"tasks.{name}.instances.shifted", sizes.shifted, 1),
+            (f"tasks.{name}.demonstrations.episodes", shares.episodes, 1),
+            (f"tasks.{name}.demonstrations.noise", shares.noise, 0),
+            (f"tasks.{name}.demonstrations.1 - noise", 1 - shares.noise, 0),
+            *(
+                (f"tasks.{name}.demonstrations.{kind}", getattr(shares, kind), 0)
+                for kind in ("right", "wrong", "nearest", "wander", "quit")
+            ),
+        ]
+    for name, arm in study.arms.items():
+        least.append((f"arms.{name}.learning_rate", arm.learning_rate, 0))
+        if isinstance(arm, (SupervisedConfig, PreferenceConfig)):
+            least.append((f"arms.{name}.batch_size", arm.batch_size, 1))
+        if isinstance(arm, PreferenceConfig):
+            least.append((f"arms.{name}.pairs_per_group", arm.pairs_per_group, 1))
+            least.append((f"arms.{name}.beta", arm.beta, 0))
+    for key, value, minimum in least:
+        if not value >= minimum or value == float("inf"):  # nan fails the first
+            refuse(key, value, f"must be a number of at least {minimum:g}")
 
 
 def _check_grpo(arm: GRPOArmConfig, key: str, refuse: Any) -> None:

@@ -32,6 +32,7 @@ def tick(share: float) -> None:
 def _start_worker(ticks: Any) -> None:
     global _ticks
     _ticks = ticks
+    os.environ["TQDM_DISABLE"] = "1"  # libraries' bars; the only one is the parent's
     prepare_process()
 
 
@@ -52,6 +53,7 @@ def prepare_process() -> None:
     datasets.disable_progress_bars()
     warnings.filterwarnings("ignore", category=FutureWarning)
 
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # CUDA's part of determinism
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     # That mode also fills every fresh buffer with NaN, which costs more than the training of a

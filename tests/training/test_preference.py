@@ -57,6 +57,16 @@ def test_every_winner_meets_every_loser_and_equal_pairs_count_once():
     ]
 
 
+def test_where_both_directions_were_seen_the_majority_stands_and_a_tie_says_nothing():
+    better, worse = [episode([A, B], True)] * 2, [episode([A, C], False)]
+    reverse = [episode([A, C], True), episode([A, B], False)]
+    decided = pairs_of(*better, *worse, *reverse[:1])  # B over C twice, C over nothing
+    assert decided == [Pair((100, 7, END, 101), (8, 8, END), (9, END))]
+    majority = pairs_of(*better, *worse * 2, *reverse)  # B over C four times, C over B once
+    assert majority == decided
+    assert pairs_of(better[0], worse[0], *reverse) == []
+
+
 @pytest.mark.parametrize("won", [True, False])
 def test_equal_outcomes_give_no_pair(won):
     assert pairs_of(episode([A], won), episode([B], won), episode([C], won)) == []
@@ -181,8 +191,9 @@ def test_p14_the_loss_is_the_formula_on_the_answer_s_tokens_only(
     whole = [[*p.history, *action] for p in pairs for action in (p.chosen, p.rejected)]
     assert sorted(rows) == sorted(whole)
     real = sum(map(len, whole))
-    # The reference reads what the policy is trained on.
-    assert log.ledger.trained_tokens == log.ledger.context_tokens == real * len(seen)
+    # The reference reads every pair once, before training.
+    assert log.ledger.context_tokens == real
+    assert log.ledger.trained_tokens == real * len(seen)
 
 
 def test_training_raises_the_chosen_answer_over_the_rejected(

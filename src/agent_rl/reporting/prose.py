@@ -83,8 +83,8 @@ def reading_note() -> str:
         "t-intervals over training seeds (Wilson over episodes for the untrained policies), "
         "differences are paired by seed, n counts seeds. **higher** and **lower** mean that the "
         f"interval excludes 0; below {summary.MIN_SEEDS} seeds numbers are descriptive. RL "
-        f"against another method uses {style.label(summary.COMPARISON_ARM)}, the arm that the "
-        "hypotheses H1 to H3 name, not the best one. The contrasts here are one by one and not "
+        f"against another method uses {style.label(summary.COMPARISON_ARM)}, the arm that was "
+        "named beforehand, not the best one. The contrasts here are one by one and not "
         "corrected for their number."
     )
 

@@ -139,8 +139,8 @@ def _contrasts(results: Results) -> list[Block]:
         blocks.append(Table([*header, "left − right, shifted", "reading"], rows, text_columns=2))
     text = (
         "Greedy decoding, paired by training seed. p is the exact two-sided sign-flip value, not "
-        "adjusted for the number of rows, so this table is for exploration; the registered family "
-        f"follows. Rows with fewer than {summary.MIN_SEEDS} pairs are descriptive and have no p. "
+        "adjusted for the number of rows, so this table is for exploration. "
+        f"Rows with fewer than {summary.MIN_SEEDS} pairs are descriptive and have no p. "
         "The base is one fixed policy that is subtracted from every seed."
     )
     blocks.append(Paragraph(text))

@@ -121,6 +121,14 @@ class Results:
         return [method for method in self.methods(task) if method not in UNTRAINED]
 
 
+def _without_failed(curves: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Curves of the runs that came to an end: a curve that breaks off is in no mean."""
+    keys = ["task", "method", "seed"]
+    failed = set(runs.loc[runs["status"] == "failed", keys].itertuples(index=False, name=None))
+    kept = [key not in failed for key in curves[keys].itertuples(index=False, name=None)]
+    return curves[kept]
+
+
 def load_results(results_dir: Path) -> Results:
     """Read and check every results file.
 
@@ -136,6 +144,7 @@ def load_results(results_dir: Path) -> Results:
     for name, frame in (("curves.csv", curves), ("by_distance.csv", by_distance)):
         _check_choice(frame, "method", tuple(ARMS), results_dir / name)
     _check_unique(curves, ["task", "method", "seed", "update"], results_dir / "curves.csv")
+    curves = _without_failed(curves, runs)
     keys = ["task", "method", "seed", "split", "decoding", "distance"]
     _check_unique(by_distance, keys, results_dir / "by_distance.csv")
     optional = {

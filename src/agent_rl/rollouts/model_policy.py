@@ -189,14 +189,17 @@ class ModelPolicy:
     def _draw(self, logits: torch.Tensor, slots: list[int]) -> tuple[list[int], list[float]]:
         """Sample one token per row by inverting the cumulative distribution."""
         scaled = logits / self.temperature if self.temperature > 0 else logits
-        logprobs = torch.log_softmax(scaled, dim=-1)
+        # On the CPU: logits are small, and CUDA's cumulative sum is not deterministic.
+        logprobs = torch.log_softmax(scaled, dim=-1).cpu()
         if self.temperature > 0:
             uniforms = self._uniforms[slots, self._drawn[slots]]
             self._drawn[slots] += 1
             cumulative = logprobs.double().exp().cumsum(dim=-1)
-            targets = torch.from_numpy(uniforms).to(cumulative.device) * cumulative[:, -1]
+            targets = torch.from_numpy(uniforms) * cumulative[:, -1]
             tokens = torch.searchsorted(cumulative, targets.unsqueeze(1), right=True)
+            # NaN is beyond every number: keep the index, its NaN log-probability stops the run.
+            tokens.clamp_(max=logprobs.size(1) - 1)
         else:
-            tokens = logits.argmax(dim=-1, keepdim=True)
+            tokens = logprobs.argmax(dim=-1, keepdim=True)
         chosen = logprobs.gather(1, tokens).squeeze(1)
         return tokens.squeeze(1).tolist(), chosen.tolist()

@@ -231,6 +231,8 @@ def load_policy(
             f"delete the folder and make it again with `{made_by}`"
         )
     model.eval()
+    if torch.cuda.is_available():
+        torch.nn.Module.to(model, "cuda")
     return model, tokenizer, card
 
 

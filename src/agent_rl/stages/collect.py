@@ -12,13 +12,20 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from agent_rl.config import StudyConfig
+from agent_rl.files import write_json
 from agent_rl.parallel import prepare_process
 from agent_rl.rollouts.model_policy import ModelPolicy
 from agent_rl.rollouts.models import load_policy
 from agent_rl.rollouts.setup import make_chat, make_engine
 from agent_rl.rollouts.storage import save_trajectories
 from agent_rl.seeding import Stream
-from agent_rl.stages.common import Artifacts, episodes_of, load_instances, task_stage
+from agent_rl.stages.common import (
+    Artifacts,
+    episodes_of,
+    load_instances,
+    shared_digest,
+    task_stage,
+)
 
 
 def build(study: StudyConfig, task_name: str, artifacts: Artifacts) -> None:
@@ -47,6 +54,7 @@ def build(study: StudyConfig, task_name: str, artifacts: Artifacts) -> None:
     with tqdm(total=len(episodes), desc=f"collect {task_name}", unit="episode") as bar:
         played = make_engine(task_name, task, seed=0).play(policy, episodes, bar.update)
     save_trajectories(artifacts.collected, played)
+    write_json(artifacts.collect_card, {"settings": shared_digest(study, task_name)})
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from agent_rl.config import PARAMS, StudyConfig, TaskConfig, load_params
 from agent_rl.errors import UserError
-from agent_rl.files import read_parquet, write_parquet
+from agent_rl.files import digest, read_parquet, write_parquet
 from agent_rl.rollouts.engine import Episode
 from agent_rl.seeding import Stream, sequence
 from agent_rl.tasks.instances import Instance
@@ -54,6 +54,10 @@ class Artifacts:
     @property
     def collected(self) -> Path:
         return self.root / "collect" / "rollouts.parquet"
+
+    @property
+    def collect_card(self) -> Path:
+        return self.root / "collect" / "card.json"
 
     @property
     def rewards(self) -> Path:
@@ -121,6 +125,17 @@ def episodes_of(
         for position, instance in enumerate(instances)
         for member in range(members)
     ]
+
+
+def shared_digest(study: StudyConfig, task: str) -> str:
+    """Digest of the settings that decide instances, demonstrations, base and collected groups."""
+    parts = [
+        asdict(study.task(task)),
+        asdict(study.model),
+        asdict(study.warmstart),
+        asdict(study.collect),
+    ]
+    return digest([study.seed, study.train.max_grad_norm, *parts])
 
 
 def check_task(name: str, task: TaskConfig) -> None:

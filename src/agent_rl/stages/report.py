@@ -23,6 +23,8 @@ def write_headline(readme: Path, text: str) -> None:
 
     Raises: UserError when the marks are missing.
     """
+    if not readme.exists():
+        raise UserError(f"{readme} does not exist; name the README that carries the marks")
     content = readme.read_text(encoding="utf-8")
     head, begin, rest = content.partition(BEGIN)
     _, end, tail = rest.partition(END)

@@ -12,11 +12,17 @@ from pathlib import Path
 import pyarrow as pa
 
 from agent_rl.compose import compose_config
-from agent_rl.config import PARAMS, StudyConfig, load_params, study_from
+from agent_rl.config import StudyConfig, study_from
 from agent_rl.errors import UserError
 from agent_rl.evaluation.episodes import EPISODE_SCHEMA
-from agent_rl.files import digest, read_json, write_parquet
-from agent_rl.stages.common import ARTIFACTS, Artifacts, check_task, guarded
+from agent_rl.files import read_json, write_parquet
+from agent_rl.stages.common import (
+    ARTIFACTS,
+    Artifacts,
+    check_task,
+    guarded,
+    shared_digest,
+)
 
 WORK = Path(".work")
 ARM = "run"
@@ -91,11 +97,11 @@ def shared_artifacts(study: StudyConfig, task: str) -> Artifacts:
     made with the same settings, otherwise a copy of their own, made once."""
     from agent_rl.stages import collect, demos, instances, reward, warmstart
 
-    wanted = _base_digest(study, task)
+    wanted = shared_digest(study, task)
     own = Artifacts(ARTIFACTS / task)
-    if PARAMS.exists() and own.collected.exists():
-        pipeline = load_params()
-        if task in pipeline.tasks and _base_digest(pipeline, task) == wanted:
+    if own.collect_card.exists():
+        made_with = read_json(own.collect_card, "dvc repro collect")["settings"]
+        if made_with == wanted and own.collected.exists():
             return own
     made = Artifacts(WORK / "base" / wanted / task)
     for stage, output in (
@@ -108,16 +114,6 @@ def shared_artifacts(study: StudyConfig, task: str) -> Artifacts:
         if not output.exists():
             stage.build(study, task, made)
     return made
-
-
-def _base_digest(study: StudyConfig, task: str) -> str:
-    parts = [
-        dataclasses.asdict(study.task(task)),
-        dataclasses.asdict(study.model),
-        dataclasses.asdict(study.warmstart),
-        dataclasses.asdict(study.collect),
-    ]
-    return digest([study.seed, study.train.max_grad_norm, *parts])
 
 
 def _number(key: str, value: str | None) -> int:

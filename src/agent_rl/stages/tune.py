@@ -48,8 +48,9 @@ def run_trial(trial: Trial, *, study: StudyConfig) -> dict[str, Any]:
     changed = dataclasses.replace(study, arms={**study.arms, trial.arm: arm})
     from agent_rl.training.arms import run_digest
 
-    digest = run_digest(changed, trial.task, trial.arm, trial.seed)
-    work = WORK / digest
+    # The base is part of what a trial was; its code is not: delete .work after changing that.
+    base = read_json(Artifacts(ARTIFACTS / trial.task).base / "card.json", "dvc repro warmstart")
+    work = WORK / f"{base['weights']}-{run_digest(changed, trial.task, trial.arm, trial.seed)}"
     done = work / RUN
     if not done.exists():
         train_seed(

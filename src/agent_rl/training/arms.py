@@ -18,7 +18,6 @@ from agent_rl.config import (
     SupervisedConfig,
     TaskConfig,
 )
-from agent_rl.errors import UserError
 from agent_rl.files import digest, write_json
 from agent_rl.rollouts.engine import Episode
 from agent_rl.rollouts.model_policy import ModelPolicy
@@ -303,10 +302,3 @@ def train_arm(
     write_json(
         folder / RUN, {**card, "status": status, "reason": reason, "ledger": run.ledger.as_dict()}
     )
-
-
-def check_arms(names: Sequence[str], study: StudyConfig) -> None:
-    """Refuse unknown arms before any work starts."""
-    for name in names:
-        if name not in study.arms:
-            raise UserError(f"unknown arm {name!r}; this study has: {', '.join(study.arms)}")

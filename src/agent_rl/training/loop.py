@@ -83,6 +83,8 @@ class RunLog:
     """Tokens on the ledger when the phase began."""
     stop: int = 0
     """Tokens on the ledger at which the phase ends."""
+    step_tokens: int = 0
+    """Tokens that the last optimiser step cost, its data included."""
     rows: list[dict[str, Any]] = field(default_factory=list)
     _points: int = 0
     _ticked: float = 0.0
@@ -99,7 +101,8 @@ class RunLog:
 
     @property
     def done(self) -> bool:
-        return self.ledger.total_tokens >= self.stop
+        """Whether one more step would leave the phase further from its budget than it is now."""
+        return self.ledger.total_tokens + self.step_tokens / 2 >= self.stop
 
     def row(self, update: int, **values: Any) -> None:
         """Append a curve row; columns that a method does not have stay empty."""
@@ -112,11 +115,12 @@ class RunLog:
 
         The points divide the budget evenly, the first before training and the last at its end.
         """
-        if self.spent < self._points / (self.config.validation_points - 1):
+        intervals = self.config.validation_points - 1
+        over = self.done and self.stop >= self.config.budget_tokens
+        if not over and self.spent < self._points / intervals:
             return
         rate = self.validation.success_rate(model)
-        while self._points / (self.config.validation_points - 1) <= self.spent:
-            self._points += 1
+        self._points = intervals + 1 if over else int(self.spent * intervals) + 1
         if self.rows and self.rows[-1]["update"] == update:
             self.rows[-1]["val_success_rate"] = rate
         else:
@@ -133,6 +137,7 @@ class BudgetCallback(TrainerCallback):
 
     def __init__(self, log: RunLog) -> None:
         self.log = log
+        self._before = log.ledger.total_tokens
 
     def on_step_end(
         self,
@@ -143,6 +148,8 @@ class BudgetCallback(TrainerCallback):
     ) -> None:
         log = self.log
         log.ledger.optimizer_steps += 1
+        log.step_tokens = log.ledger.total_tokens - self._before
+        self._before = log.ledger.total_tokens
         model = kwargs["model"]
         if not all(torch.isfinite(p).all() for p in model.parameters() if p.requires_grad):
             raise TrainingCollapse(f"weights are not finite after step {state.global_step}")
@@ -170,6 +177,23 @@ def optimizer_and_schedule(
         return max(FLOOR, 1 - (1 - FLOOR) * share)
 
     return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def like_length(lengths: torch.Tensor, pieces: int = 4) -> list[torch.Tensor]:
+    """Row numbers of a batch in pieces of like length, none of them empty.
+
+    Batches are drawn at random, so their rows differ in length and half of a padded batch is
+    padding. Computing the pieces apart and adding up changes speed only. (Whole batches of like
+    length would change more: each would hold episodes of one difficulty.)
+    """
+    order = torch.argsort(lengths, stable=True)
+    return [rows for rows in torch.tensor_split(order, min(pieces, len(order))) if len(rows)]
+
+
+def trimmed(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Cut the padding that no row of a right-padded batch needs."""
+    width = int(batch["attention_mask"].sum(dim=1).max())
+    return {k: v[:, :width] if v.dim() == 2 else v for k, v in batch.items()}
 
 
 def forget_reference(model: Any) -> None:

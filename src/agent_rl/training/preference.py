@@ -8,18 +8,20 @@ answer; nothing is learnt from the rest of the interaction. That is what "single
 
 Departures: tokens are the sampled ones (no re-tokenisation); at most ``pairs_per_group`` pairs from
 a group, drawn at random, so that one instance cannot dominate; equal (history, action pair) count
-once.
+once, and where both directions were seen the majority stands. The reference's log-probabilities are
+computed once per pair, before training, and billed once.
 
 Run one arm:  python -m agent_rl run task=babyai method=dpo seed=0
 """
 
 from __future__ import annotations
 
-import copy
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback
 from trl.trainer.dpo_config import DPOConfig
@@ -31,7 +33,9 @@ from agent_rl.training.loop import (
     RunLog,
     common_arguments,
     forget_reference,
+    like_length,
     optimizer_and_schedule,
+    trimmed,
 )
 from agent_rl.trajectory import Trajectory, TrajectoryGroup
 
@@ -68,21 +72,21 @@ def branch_pairs(
     for group in groups:
         winners = [t for t in group.trajectories if t.success]
         losers = [t for t in group.trajectories if not t.success and not t.error]
-        found: dict[Pair, None] = {}
+        seen: Counter[Pair] = Counter()
         for winner in winners:
             for loser in losers:
                 turn = branch_point(winner, loser)
                 if turn is None:
                     continue
                 start = int(winner.turn_spans[turn][0])
-                found[
-                    Pair(
-                        tuple(winner.token_ids[:start].tolist()),
-                        winner.turns[turn].token_ids,
-                        loser.turns[turn].token_ids,
-                    )
-                ] = None
-        candidates = list(found)
+                pair = Pair(
+                    tuple(winner.token_ids[:start].tolist()),
+                    winner.turns[turn].token_ids,
+                    loser.turns[turn].token_ids,
+                )
+                seen[pair] += 1
+        # Where both directions of a decision were seen, the majority stands; a tie says nothing.
+        candidates = [p for p in seen if seen[p] > seen[Pair(p.history, p.rejected, p.chosen)]]
         if len(candidates) > pairs_per_group:
             kept = np.sort(rng.choice(len(candidates), pairs_per_group, replace=False))
             candidates = [candidates[int(i)] for i in kept]
@@ -100,11 +104,25 @@ class TokenDPOTrainer(DPOTrainer):
     def _prepare_dataset(self, dataset: Dataset, *args: Any, **kwargs: Any) -> Dataset:
         return dataset
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        tokens = int(inputs["attention_mask"].sum())
-        self._log.ledger.trained_tokens += tokens
-        self._log.ledger.context_tokens += tokens  # the reference model reads the same
-        return super().compute_loss(model, inputs, *args, **kwargs)
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """Loss of a random batch, in pieces of like length: less padding, the same gradient."""
+        self._log.ledger.trained_tokens += int(inputs["attention_mask"].sum())
+        count = len(inputs["ref_chosen_logps"])
+        total: Any = 0.0
+        for rows in like_length(inputs["attention_mask"].sum(dim=1)[:count]):
+            piece = {
+                name: value[rows] if len(value) == count else value[torch.cat([rows, rows + count])]
+                for name, value in inputs.items()
+            }
+            loss = super().compute_loss(model, trimmed(piece))
+            total = total + loss * (len(rows) / count)
+        return total
 
 
 def train_preference(
@@ -119,31 +137,29 @@ def train_preference(
     seed: int,
 ) -> None:
     """Train ``model`` in place on pairs until ``log.stop`` tokens are on the ledger."""
+    log.ledger.context_tokens += sum(
+        2 * len(p.history) + len(p.chosen) + len(p.rejected) for p in pairs
+    )
     log.validate(model, log.ledger.optimizer_steps)
     dataset = Dataset.from_dict(
         {
             "prompt_ids": [list(p.history) for p in pairs],
             "chosen_ids": [list(p.chosen) for p in pairs],
             "rejected_ids": [list(p.rejected) for p in pairs],
-            "length": [len(p.history) for p in pairs],
         }
     )
     trainer = TokenDPOTrainer(
         model=model,
-        # Adapters need no second model: TRL keeps a frozen copy of them as reference.
-        ref_model=None if hasattr(model, "peft_config") else copy.deepcopy(model),
+        # No second model: the reference is read before the first step.
+        ref_model=None,
         args=DPOConfig(
             **common_arguments(config, seed),
             per_device_train_batch_size=min(arm.batch_size, len(pairs)),
             beta=arm.beta,
-            # Histories of like length share a batch: half of the work was padding.
-            train_sampling_strategy="group_by_length",
-            length_column_name="length",
-            remove_unused_columns=False,
             loss_type=["sigmoid"],
             max_length=None,
             disable_dropout=True,
-            precompute_ref_log_probs=False,
+            precompute_ref_log_probs=True,
         ),
         train_dataset=dataset,
         processing_class=tokenizer,

@@ -8,8 +8,8 @@ with the mask of the trajectory: tokens that the environment wrote get label -10
   Yuan et al. 2023, RFT), one round. All distinct successes of an instance are kept; identical token
   sequences count once.
 
-Departures: batches hold rows of like length; no packing, no truncation; passes over the data go on
-until the arm's token budget is spent, so that arms can be compared at equal tokens.
+Departures: no packing, no truncation; passes over the data go on until the arm's token budget is
+spent, so that arms can be compared at equal tokens.
 
 Run one arm:  python -m agent_rl run task=babyai method=sft seed=0
 """
@@ -32,7 +32,9 @@ from agent_rl.training.loop import (
     BudgetCallback,
     RunLog,
     common_arguments,
+    like_length,
     optimizer_and_schedule,
+    trimmed,
 )
 from agent_rl.trajectory import Trajectory
 
@@ -79,9 +81,21 @@ class CountingSFTTrainer(SFTTrainer):
         super().__init__(*args, **kwargs)
         self._log = log
 
-    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """Loss of a random batch, in pieces of like length: less padding, the same gradient."""
         self._log.ledger.trained_tokens += int(inputs["attention_mask"].sum())
-        return super().compute_loss(model, inputs, *args, **kwargs)
+        items = (inputs["labels"] != IGNORE).sum()
+        total: Any = 0.0
+        for rows in like_length(inputs["attention_mask"].sum(dim=1)):
+            piece = trimmed({name: value[rows] for name, value in inputs.items()})
+            total = total + super().compute_loss(model, piece, num_items_in_batch=items)
+        return total
 
 
 def train_supervised(
@@ -102,8 +116,6 @@ def train_supervised(
         args=SFTConfig(
             **common_arguments(config, seed),
             per_device_train_batch_size=min(batch_size, len(dataset)),
-            # Rows of like length share a batch: half of the work was padding.
-            train_sampling_strategy="group_by_length",
             max_length=None,
             packing=False,
             dataset_kwargs={"skip_prepare_dataset": True},

@@ -57,6 +57,8 @@ def train_base(
             weight_decay=warmstart.weight_decay,
             lr_scheduler_type="linear",
             warmup_steps=max(1, warmstart.steps // 30),
+            # Rows of like length share a batch, long ones first: padding would double the time, and
+            # a base that is trained to convergence on them all does not mind the order.
             train_sampling_strategy="group_by_length",
             max_length=None,
             packing=False,
