@@ -12,6 +12,8 @@ from agent_rl.errors import UserError
 from agent_rl.tasks.babyai import LEVELS, BabyAITask
 from agent_rl.tasks.base import TextTask
 from agent_rl.tasks.horizon import Horizon
+from agent_rl.tasks.sqlqa import SqlQATask
+from agent_rl.tasks.sqlqa.schema import MAX_HOPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class Family:
 
 FAMILIES: dict[str, Family] = {
     "babyai": Family(BabyAITask, ("level", "room_size", "num_dists"), BabyAITask.goal_keys),
+    "sqlqa": Family(SqlQATask, ("hops", "tables", "mode"), SqlQATask.goal_keys),
 }
 
 
@@ -69,18 +72,28 @@ def make_env(family: str, settings: Mapping[str, Any], horizon: int) -> Horizon:
 
 
 def register_levels() -> None:
-    """Make every BabyAI level known to gymnasium as ``agent_rl/BabyAI-<level>-v0``."""
+    """Make the tasks known to gymnasium.
+
+    BabyAI's levels as ``agent_rl/BabyAI-<level>-v0``; questions of 1 to 4 look-ups over a database
+    as ``agent_rl/SqlQA-<hops>Hop-v0`` and over a mailbox as ``agent_rl/MailQA-<hops>Hop-v0``.
+    """
     for level in LEVELS:
-        name = f"agent_rl/BabyAI-{level}-v0"
-        if name not in gymnasium.registry:
-            # The task checks its own inputs and order of calls; wrappers would only cost time.
-            gymnasium.register(
-                name,
-                entry_point="agent_rl.tasks.babyai:BabyAITask",
-                kwargs={"level": level},
-                disable_env_checker=True,
-                order_enforce=False,
-            )
+        _register(f"BabyAI-{level}", "babyai:BabyAITask", {"level": level})
+    for hops in range(1, MAX_HOPS + 1):
+        _register(f"SqlQA-{hops}Hop", "sqlqa:SqlQATask", {"hops": hops})
+        _register(f"MailQA-{hops}Hop", "sqlqa:SqlQATask", {"hops": hops, "mode": "search"})
+
+
+def _register(name: str, entry_point: str, settings: dict[str, Any]) -> None:
+    if f"agent_rl/{name}-v0" not in gymnasium.registry:
+        # The task checks its own inputs and order of calls; wrappers would only cost time.
+        gymnasium.register(
+            f"agent_rl/{name}-v0",
+            entry_point=f"agent_rl.tasks.{entry_point}",
+            kwargs=settings,
+            disable_env_checker=True,
+            order_enforce=False,
+        )
 
 
 def _family(name: str) -> Family:

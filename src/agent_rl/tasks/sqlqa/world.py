@@ -1,0 +1,219 @@
+"""One instance: the content of its database, its question, and what else could be asked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from agent_rl.tasks.sqlqa.schema import (
+    CORE,
+    DISTRACTORS,
+    MIN_TABLES,
+    POOLS,
+    TABLES,
+    Path,
+    Table,
+    goal_key,
+    paths,
+)
+
+MAX_WORLDS = 4096
+"""Instances kept per settings."""
+MAX_OUTCOMES = 32
+"""Outcomes kept per instance."""
+MAX_REMEMBERED = 200
+"""Longest action, in characters, whose outcome is kept."""
+MAX_OTHERS = 12
+"""Most alternative goals of one instance."""
+
+Value = str | int
+Row = tuple[Value, ...]
+
+
+class Fact(NamedTuple):
+    """One cell of the database, named by what identifies it."""
+
+    table: str
+    name: str
+    """Key of the row."""
+    column: str
+
+
+class Mail(NamedTuple):
+    """A message that states one fact (search mode)."""
+
+    subject: str
+    body: str
+    fact: Fact
+
+
+class Outcome(NamedTuple):
+    """What one action brings about; the same every time, since nothing ever changes."""
+
+    text: str
+    valid: bool = True
+    read: frozenset[Fact] = frozenset()
+    """Facts that a look-up pinned down."""
+    found: frozenset[Fact] = frozenset()
+    """Facts whose mail a search listed."""
+    answer: str | None = None
+    """The answer that was given, normalised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A chain of look-ups and its answer."""
+
+    text: str
+    facts: tuple[Fact, ...]
+    answer: str
+    key: str
+
+
+@dataclass(slots=True)
+class World:
+    """Database content and questions of one seed, shared by all environments of its settings."""
+
+    mode: str
+    rows: dict[str, tuple[Row, ...]]
+    """Rows of every table, both in the order in which the database gets them."""
+    question: Question
+    others: dict[str, Question]
+    cells: dict[Fact, Value]
+    mails: tuple[Mail, ...]
+    """Messages by number, from 1 (search mode)."""
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    """Outcome of every action tried so far."""
+    _hash: str = ""
+
+    def remember(self, action: str, outcome: Outcome) -> Outcome:
+        """Keep an outcome; when there are too many, start afresh."""
+        if len(self.outcomes) >= MAX_OUTCOMES:
+            self.outcomes.clear()
+        if len(action) <= MAX_REMEMBERED:
+            self.outcomes[action] = outcome
+        return outcome
+
+    def hash(self) -> str:
+        """SHA-256 of the content in canonical order, and of the question."""
+        if not self._hash:
+            content = [[table, sorted(rows, key=repr)] for table, rows in sorted(self.rows.items())]
+            state = json.dumps([self.mode, content, self.question.text])
+            self._hash = hashlib.sha256(state.encode()).hexdigest()
+        return self._hash
+
+
+def _draw_rows(rng: random.Random, chosen: dict[str, Table]) -> dict[str, tuple[Row, ...]]:
+    names = {table: rng.sample(POOLS[table], spec.size) for table, spec in CORE.items()}
+    rows: dict[str, tuple[Row, ...]] = {}
+    for table, spec in chosen.items():
+        keys = names[table] if table in names else rng.sample(names[spec.names], spec.size)
+        pools = [names.get(pool) or POOLS[pool] for pool in spec.columns.values()]
+        rows[table] = tuple((key, *(rng.choice(pool) for pool in pools)) for key in keys)
+    return rows
+
+
+def _question(path: Path, name: str, cells: dict[Fact, Value]) -> Question:
+    """The chain that starts at the row ``name``."""
+    start, columns = path
+    table, at, facts = start, name, []
+    for column in columns:
+        fact = Fact(table, at, column)
+        facts.append(fact)
+        table, at = CORE[table].columns[column], str(cells[fact])
+    words = " of ".join(reversed(columns))
+    return Question(f"{words} of {start} {name}", tuple(facts), at, goal_key(path))
+
+
+def _other_questions(
+    own: Question, path: Path, names: Sequence[str], cells: dict[Fact, Value]
+) -> dict[str, Question]:
+    """Chains of at most the same length from the same row, and the same chain from other rows.
+
+    Those with the right answer are left out: answering them would win.
+    """
+    start, columns = path
+    first = own.facts[0].name
+    found = [
+        _question(other, first, cells)
+        for hops in range(1, len(columns) + 1)
+        for other in paths(hops, (start,), open_end=True)
+    ]
+    found += [_question(path, name, cells) for name in names if name != first][:2]
+    wrong = sorted((one for one in found if one.answer != own.answer), key=lambda one: one.text)
+    # Evenly spaced, so that the bound does not favour the beginning of the alphabet.
+    stride = max(1, -(-len(wrong) // MAX_OTHERS))
+    return {one.text: one for one in wrong[::stride]}
+
+
+def _mails(rng: random.Random, cells: dict[Fact, Value]) -> tuple[Mail, ...]:
+    """One message per fact; of a distractor, one per row, so that numbers stay below 100."""
+    mails = []
+    for fact, value in cells.items():
+        about = f"{fact.column} {fact.name}"
+        if fact.table in DISTRACTORS:
+            if fact.column != next(iter(DISTRACTORS[fact.table].columns)):
+                continue
+            about = f"{fact.table} {about}"
+        words = " of ".join(about.rsplit(" ", 1))
+        mails.append(Mail(about, f"{words} is {value}", fact))
+    rng.shuffle(mails)
+    return tuple(mails)
+
+
+def generate(seed: int, hops: int, tables: int, mode: str) -> World:
+    """The instance of a seed."""
+    rng = random.Random(seed)
+    extra = rng.sample(list(DISTRACTORS), tables - MIN_TABLES)
+    drawn = _draw_rows(rng, {table: TABLES[table] for table in (*CORE, *extra)})
+    if mode == "search":
+        # There the messages themselves are what is read; a table of messages would be a riddle.
+        del drawn["mails"]
+    cells = {
+        Fact(table, str(row[0]), column): value
+        for table, rows in drawn.items()
+        for row in rows
+        for column, value in zip(TABLES[table].columns, row[1:], strict=True)
+    }
+    path = rng.choice(paths(hops, tuple(table for table in CORE if table in drawn)))
+    names = [str(row[0]) for row in drawn[path[0]]]
+    own = _question(path, rng.choice(names), cells)
+    order = rng.sample(list(drawn), len(drawn))
+    return World(
+        mode=mode,
+        rows={table: drawn[table] for table in order},
+        question=own,
+        others=_other_questions(own, path, names, cells),
+        cells=cells,
+        mails=_mails(rng, cells) if mode == "search" else (),
+    )
+
+
+class Worlds:
+    """Instances by seed: generated on first use, the least recently used ones are forgotten."""
+
+    def __init__(self, hops: int, tables: int, mode: str) -> None:
+        self._settings = (hops, tables, mode)
+        self._kept: OrderedDict[int, World] = OrderedDict()
+
+    def __getitem__(self, seed: int) -> World:
+        world = self._kept.get(seed)
+        if world is None:
+            world = self._kept[seed] = generate(seed, *self._settings)
+            if len(self._kept) > MAX_WORLDS:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(seed)
+        return world
+
+
+@lru_cache(maxsize=16)
+def worlds(hops: int, tables: int, mode: str) -> Worlds:
+    """The instances of these settings, shared by all environments of this process."""
+    return Worlds(hops, tables, mode)
