@@ -421,12 +421,28 @@ def test_rows_picked_by_place_or_order_earn_nothing():
         fact = task._world.question.facts[0]
         key = schema.TABLES[fact.table].key
         shown = set()
-        for order in ("", f"order by {key}", f"order by {fact.column} desc"):
-            for place in range(len(task._world.rows[fact.table])):
-                query = f"sql select {fact.column} from {fact.table} {order} limit 1 offset {place}"
+        names = [row[0] for row in task._world.rows[fact.table]]
+        listed = f"where {key} in ( {' , '.join(map(repr, names))} )"
+        other = next(name for name in names if name != fact.name)
+        for rest in (
+            "",
+            f"order by {key}",
+            f"order by {fact.column} desc",
+            f"where {key} < 'zz'",
+            f"where {key} <> '' order by {fact.column}",
+            listed,
+            f"{listed} order by {fact.column}",
+            f"where {key} in ( {other!r} , {fact.name!r} )",
+            f"where {key} in ( {other!r} , {fact.name!r} ) order by {fact.column} desc",
+        ):
+            for place in range(len(names)):
+                query = f"sql select {fact.column} from {fact.table} {rest} limit 1 offset {place}"
                 text, *_, info = task.step(query)
                 shown.add(text)
-                assert info["valid"] and info["distance"] == start["distance"]
+                assert info["valid"] and info["distance"] == start["distance"], query
+            for pick in ("min", "max"):
+                *_, info = task.step(f"sql select {pick}({fact.column}) from {fact.table} {rest}")
+                assert info["distance"] == start["distance"], (pick, rest)
         assert task._world.question.answer in shown, "the right cell was read, by luck"
 
 
@@ -502,7 +518,7 @@ def test_look_ups_count_however_they_are_written():
             assert task._world.question.answer in text.split()
 
 
-def test_the_twins_agree_with_the_short_cut_for_plain_look_ups():
+def test_the_twin_agrees_with_the_short_cut_for_plain_look_ups():
     task = make(tables=10)
     for seed in range(4):
         task.reset(seed=seed)

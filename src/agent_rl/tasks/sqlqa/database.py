@@ -1,11 +1,14 @@
 """Look-ups in the database of an instance, and which facts they establish.
 
-A look-up establishes a fact when it returns one row, and that row was picked by its key. Whether a
-value in it really comes from that cell is not guessed from the text, since values repeat; it is
-traced by running the statement on two twins of the database as well. In the *tagged* twin every
-value is replaced by a mark of its own, so the mark tells which cell was read. In the *renamed*
-twin the keys are replaced, too, by opaque names in the same order and place: what still comes back
-there was picked by position or order, a lucky hit, and establishes nothing.
+A look-up establishes a fact when it returns one row, and that row was picked by its key. Neither is
+guessed from the text, since values repeat and picks can be lucky; the statement is run again where
+every value is replaced by a mark of its own:
+
+1. In the *tagged* twin the mark tells which cell was read.
+2. With another key for that row, which sorts where the old one did, no mark may come back: whatever
+   does was picked by position or order.
+3. With rows and marks in reverse order it must still be the same cell, or one of several rows that
+   were named was picked by position or order.
 """
 
 from __future__ import annotations
@@ -31,12 +34,12 @@ _PLAIN = re.compile(
 
 
 class Database:
-    """The sandbox of one instance and its twins, made when they are first needed."""
+    """The sandbox of one instance and its twin, made when they are first needed."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._facts = list(world.cells)
-        self._marks = {fact: f"#{number}" for number, fact in enumerate(self._facts)}
+        self._marks = {fact: f"#{number:05d}" for number, fact in enumerate(world.cells)}
+        self._marked: dict[Cell, Fact] = {mark: fact for fact, mark in self._marks.items()}
         self._open: dict[str, Sandbox] = {}
 
     def look_up(self, statement: str) -> Outcome:
@@ -53,7 +56,7 @@ class Database:
         return Outcome(text, read=self.established(statement, result.rows[0]))
 
     def sandbox(self, kind: str) -> Sandbox:
-        """The ``real`` database, or the ``tagged`` or ``renamed`` twin."""
+        """The ``real`` database, or its ``tagged`` twin."""
         found = self._open.get(kind)
         if found is None:
             columns = {t: (TABLES[t].key, *TABLES[t].columns) for t in self._world.rows}
@@ -68,20 +71,39 @@ class Database:
         self._open.clear()
 
     def established(self, statement: str, row: tuple[Cell, ...]) -> frozenset[Fact]:
-        """Facts that a statement whose result is one ``row`` establishes, by means of the twins."""
+        """Facts that a statement whose result is one ``row`` establishes, by means of the twin."""
         tagged = self.sandbox("tagged").run(statement).rows
         if len(tagged) != 1:
             return frozenset()
         facts = set()
         for value, mark in zip(row, tagged[0], strict=True):
-            if isinstance(mark, str) and mark[:1] == "#" and mark[1:].isdigit():
-                fact = self._facts[int(mark[1:])]
-                if self._world.cells[fact] == value:
-                    facts.add(fact)
-        if not facts:
-            return frozenset()
-        lucky = {mark for row in self.sandbox("renamed").run(statement).rows for mark in row}
-        return frozenset(fact for fact in facts if self._marks[fact] not in lucky)
+            fact = self._marked.get(mark)
+            if fact is not None and self._world.cells[fact] == value:
+                facts.add(fact)
+        return frozenset(fact for fact in facts if self._by_key(statement, fact))
+
+    def _by_key(self, statement: str, fact: Fact) -> bool:
+        """Whether the statement picks the row of a fact by its key."""
+        rows = self._rows(fact.table, "tagged")
+        names = sorted(str(row[0]) for row in rows)
+        place = names.index(fact.name)
+        near = (names[place - 1] if place else "") + "!"
+        renamed = [(near if row[0] == fact.name else row[0], *row[1:]) for row in rows]
+        if any(_is_mark(cell) for cell in self._run_on(fact.table, renamed, statement)):
+            return False
+        order = {
+            mark: f"#{number:05d}" for number, mark in enumerate(reversed(self._marks.values()))
+        }
+        turned = [(row[0], *(order[str(mark)] for mark in row[1:])) for row in reversed(rows)]
+        return order[self._marks[fact]] in self._run_on(fact.table, turned, statement)
+
+    def _run_on(self, table: str, rows: list[tuple[str | int, ...]], statement: str) -> list[Cell]:
+        """Cells that a statement returns from a table with other rows."""
+        columns = (TABLES[table].key, *TABLES[table].columns)
+        sandbox = Sandbox({table: Content(columns, rows)})
+        cells = [cell for row in sandbox.run(statement).rows for cell in row]
+        sandbox.close()
+        return cells
 
     def _plain_look_up(self, statement: str) -> Fact | None:
         """The fact that a look-up of the usual form is about: no twin is needed to tell."""
@@ -97,14 +119,15 @@ class Database:
         rows = self._world.rows[table]
         if kind == "real":
             return list(rows)
-        columns = tuple(TABLES[table].columns)
-        rank = {name: number for number, name in enumerate(sorted(str(row[0]) for row in rows))}
-        made: list[tuple[str | int, ...]] = []
-        for row in rows:
-            name = str(row[0])
-            key = name if kind == "tagged" else f"~{rank[name]:03d}"
-            made.append((key, *(self._marks[Fact(table, name, column)] for column in columns)))
-        return made
+        columns = TABLES[table].columns
+        return [
+            (row[0], *(self._marks[Fact(table, str(row[0]), column)] for column in columns))
+            for row in rows
+        ]
+
+
+def _is_mark(cell: Cell) -> bool:
+    return isinstance(cell, str) and cell.startswith("#")
 
 
 class Mailbox:
