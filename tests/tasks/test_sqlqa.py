@@ -461,11 +461,14 @@ def test_values_that_are_equal_by_chance_earn_nothing():
             assert text == task._world.question.answer
             assert info["distance"] == start["distance"]
         key = schema.TABLES[fact.table].key
+        other = "max" if task._world.question.answer.isdigit() else "min"
         for query in (
-            f"select {str(value)!r} from {fact.table} limit 1",
+            f"select {task._world.question.answer!r} from {fact.table} limit 1",
             f"select {task._world.question.answer!r} from {fact.table} where {key} = '{fact.name}'",
             f"select {fact.column} from {fact.table} "
             f"where {fact.column} = {task._world.question.answer!r}",
+            # The cell is read, but something else is shown.
+            f"select {other} ( {fact.column}, 5000 ) from {fact.table} where {key} = '{fact.name}'",
         ):
             *_, info = task.step(f"sql {query}")
             assert info["distance"] == start["distance"]
