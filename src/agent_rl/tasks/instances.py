@@ -99,7 +99,7 @@ def build_instances(
             raise UserError(
                 f"split {split} of task {family} {dict(settings)}: only {len(found[split])} of "
                 f"{wanted} distinct instances in {budget} seeds (passed over: {counts}); ask for "
-                "fewer, or choose settings under which more starts differ"
+                "fewer, or use a larger room_size or num_dists"
             )
         skipped[split] = counts
     return [one for split in SPLITS for one in found[split]], {s: skipped[s] for s in SPLITS}
