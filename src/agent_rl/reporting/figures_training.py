@@ -26,6 +26,18 @@ def _curve(results: Results, task: str, method: str) -> pd.DataFrame:
     return curves[(curves["task"] == task) & (curves["method"] == method)]
 
 
+def _updates(results: Results, task: str, method: str) -> pd.DataFrame:
+    """Rows of RL updates, counted from 1: an arm may have had other optimiser steps before."""
+    frame = _curve(results, task, method).dropna(subset=["success_rate"])
+    return frame.assign(rl_update=frame.groupby("seed").cumcount() + 1)
+
+
+def _base_on_validation(results: Results, task: str) -> float:
+    """Success before the first step, the same for every run."""
+    curves = results.curves[results.curves["task"] == task]
+    return float(curves.loc[curves["update"] == 0, "val_success_rate"].mean())
+
+
 def _draw(axes: Axes, frame: pd.DataFrame, method: str, x: str, y: str) -> pd.DataFrame:
     """Runs, mean and band of one arm; returns the drawn numbers of both."""
     drawing.draw_runs(axes, frame, x, y, style.ARMS[method].color)
@@ -90,7 +102,7 @@ def learning_curves(results: Results) -> Plot | None:
             axes.set_xlim(left=0)
             drawing.thousands(axes)
             ends = _ends(drawn)
-            base = summary.cell(results, task, "base").value
+            base = _base_on_validation(results, task)
             if not math.isnan(base):
                 drawing.reference_line(axes, "base", base)
                 ends["base"] = (axes.get_xlim()[1], base)
@@ -108,7 +120,8 @@ def learning_curves(results: Results) -> Plot | None:
         _combine(parts),
         "Greedy success on validation instances while training. Thin: single runs; thick: mean; "
         f"band: {_BAND} over {_seeds(parts)}. Runs are interpolated linearly between their own "
-        "measured points to one grid; nothing is smoothed. Dashed: the base on test. Right: only "
+        "measured points to one grid; nothing is smoothed. Dashed: the base on the same instances. RFT and DPO "
+        "begin where the rollouts that they learn from are paid for. Right: only "
         "the arms that interact while they train.",
         "Learning curves. Last mean per arm: "
         + "; ".join(
@@ -141,7 +154,7 @@ def reward_vs_success(results: Results) -> Plot | None:
         for axes, arm in zip(row_axes, per_task[task], strict=False):
             parts += [part.assign(task=task) for part in _reward_panel(axes, results, task, arm)]
             axes.set_title(f"{task}: {style.label(arm)}", fontsize=9)
-            axes.set_xlabel("update")
+            axes.set_xlabel("RL update")
         row_axes[0].set_ylabel("per episode, mean over a batch")
     grid[0][0].set_ylim(bottom=min(0.0, grid[0][0].get_ylim()[0]))
     handles = [
@@ -163,20 +176,20 @@ def reward_vs_success(results: Results) -> Plot | None:
 
 
 def _reward_panel(axes: Axes, results: Results, task: str, arm: str) -> list[pd.DataFrame]:
-    frame = _curve(results, task, arm)
+    frame = _updates(results, task, arm)
     parts = []
     # The reward lies on top, thin and dashed: under the sparse reward the two are one line.
     for column, color, line, width in (
         ("success_rate", style.ARMS[arm].color, "-", 2.6),
         ("reward_mean", style.INK, (0, (2.5, 1.5)), 1.3),
     ):
-        mean = drawing.mean_curve(frame, "update", column)
+        mean = drawing.mean_curve(frame, "rl_update", column)
         if mean.empty:
             continue
         low, high = mean["low"].astype(float), mean["high"].astype(float)
         axes.fill_between(mean["x"], low, high, color=color, alpha=0.15, linewidth=0)
         axes.plot(mean["x"], mean["value"], color=color, linestyle=line, linewidth=width)
-        parts.append(mean.assign(kind="mean", method=arm, measure=column, against="update"))
+        parts.append(mean.assign(kind="mean", method=arm, measure=column, against="rl_update"))
     axes.set_xlim(left=0)
     return [part.assign(seed=pd.NA) for part in parts]
 
@@ -197,7 +210,7 @@ def training_health(results: Results) -> Plot | None:
     for row_axes, task in zip(grid, tasks, strict=True):
         for axes, (column, title) in zip(row_axes, columns, strict=True):
             drawn = [
-                _draw(axes, _curve(results, task, arm), arm, "update", column)
+                _draw(axes, _updates(results, task, arm), arm, "rl_update", column)
                 for arm in _arms_with(results, task, column, list(style.RL))
             ]
             if column == "dead_group_share":
@@ -205,7 +218,7 @@ def training_health(results: Results) -> Plot | None:
             else:
                 axes.set_ylim(bottom=0)
             axes.set_xlim(left=0)
-            axes.set_xlabel("update")
+            axes.set_xlabel("RL update")
             axes.set_title(f"{task}: {title}")
             drawing.label_ends(axes, _ends(drawn), gap=0.075)
             parts += [frame.assign(task=task) for frame in drawn]
@@ -215,7 +228,8 @@ def training_health(results: Results) -> Plot | None:
         figure,
         _combine(parts),
         "Left: mean entropy of the policy on sampled tokens. Right: share of groups in which all "
-        "rewards are equal, so that no gradient comes from them. Thin: single runs; thick: mean; "
+        "advantages are 0, so that no gradient comes from them; with turn credit and shaping "
+        "a group is rarely dead, which says nothing about its signal. Thin: single runs; thick: mean; "
         f"band: {_BAND} over {_seeds(parts)}.",
         "Entropy and dead-group share over updates for the RL arms.",
     )

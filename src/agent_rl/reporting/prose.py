@@ -103,19 +103,19 @@ def failures_note(results: Results) -> str:
 
 
 def headline(results_dir: Path) -> str:
-    """A short Markdown paragraph for the README: best RL arm against base, and RL against DPO.
+    """Short Markdown for the README: the comparisons of the answer, for every task.
 
     Raises :class:`~agent_rl.errors.UserError` when a results file is missing or wrong.
     """
     results = load_results(results_dir)
     lines = []
     for task in results.tasks:
-        best = summary.best_rl(results, task)
-        pairs = [(best[0], "base")] if best else []
-        pairs.append((summary.COMPARISON_ARM, "dpo"))
-        claims = " ".join(claim(summary.contrast(results, task, *pair)) for pair in pairs)
         base = number(summary.cell(results, task, "base").value)
-        lines.append(f"**{task}** (base success {base}). {claims}")
+        claims = [
+            f"* {claim(summary.contrast(results, task, *pair))}"
+            for pair in summary.answer_pairs(results, task)
+        ]
+        lines.append("\n".join([f"**{task}**, base success {base}:", "", *claims]))
     note = (
         f"Differences in greedy test success, paired by training seed; brackets: "
         f"{summary.LEVEL:.0%} t-intervals; n: seeds."
