@@ -57,11 +57,12 @@ def test_the_oracle_wins_and_ends_add_up(runs):
     assert (played.successes == played.end_success).all()
 
 
-def test_every_trained_arm_spent_the_budget_and_little_more(runs):
+def test_every_trained_arm_spent_the_budget_to_within_half_an_update(runs):
     trained = runs[runs.method.isin(ARMS) & (runs.status != "failed")]
     total = trained.train_sampled_tokens + trained.train_trained_tokens
     assert (total + trained.train_context_tokens == trained.total_tokens).all()
-    assert (trained.total_tokens >= 60000).all()
+    budget = 60_000  # of the smoke profile, where one update is up to a tenth of it
+    assert trained.total_tokens.between(0.95 * budget, 1.05 * budget).all()
 
 
 def test_results_name_no_place_and_no_machine(finished):
