@@ -120,8 +120,8 @@ def learning_curves(results: Results) -> Plot | None:
         _combine(parts),
         "Greedy success on validation instances while training. Thin: single runs; thick: mean; "
         f"band: {_BAND} over {_seeds(parts)}. Runs are interpolated linearly between their own "
-        "measured points to one grid; nothing is smoothed. Dashed: the base on the same instances. RFT and DPO "
-        "begin where the rollouts that they learn from are paid for. Right: only "
+        "measured points to one grid; nothing is smoothed. Dashed: the base on the same instances. "
+        "RFT and DPO begin where the rollouts that they learn from are paid for. Right: only "
         "the arms that interact while they train.",
         "Learning curves. Last mean per arm: "
         + "; ".join(
@@ -229,7 +229,7 @@ def training_health(results: Results) -> Plot | None:
         _combine(parts),
         "Left: mean entropy of the policy on sampled tokens. Right: share of groups in which all "
         "advantages are 0, so that no gradient comes from them; with turn credit and shaping "
-        "a group is rarely dead, which says nothing about its signal. Thin: single runs; thick: mean; "
-        f"band: {_BAND} over {_seeds(parts)}.",
+        "a group is rarely dead, which says nothing about its signal. Thin: single runs; "
+        f"thick: mean; band: {_BAND} over {_seeds(parts)}.",
         "Entropy and dead-group share over updates for the RL arms.",
     )
