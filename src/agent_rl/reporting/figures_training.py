@@ -229,7 +229,7 @@ def training_health(results: Results) -> Plot | None:
         _combine(parts),
         "Left: mean entropy of the policy on sampled tokens. Right: share of groups in which all "
         "advantages are 0, so that no gradient comes from them; with turn credit and shaping "
-        "a group in which everyone failed still has advantages, so it is not counted. Thin: single runs; "
-        f"thick: mean; band: {_BAND} over {_seeds(parts)}.",
+        "a group in which everyone failed still has advantages, so it is not counted. Thin: "
+        f"single runs; thick: mean; band: {_BAND} over {_seeds(parts)}.",
         "Entropy and dead-group share over updates for the RL arms.",
     )
