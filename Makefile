@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 PROFILE ?= default
+TASKS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -27,11 +28,11 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 setup: $(VENV)/.installed ## make .venv with the locked packages
 
 .PHONY: params
-params: setup ## write params.yaml from configs/ (PROFILE=smoke|default|full)
-	@python -m agent_rl.stages.params profile=$(PROFILE)
+params: setup ## write params.yaml from configs/ (PROFILE=smoke|default|full, TASKS=babyai,sqlqa)
+	@python -m agent_rl.stages.params profile=$(PROFILE) tasks=$(TASKS)
 
 .PHONY: repro
-repro: params ## run the study: every stage that is not up to date (PROFILE=smoke|default|full)
+repro: params ## run the study: every stage that is not up to date (PROFILE=, TASKS= as params)
 	@test -d .git || dvc config --local core.no_scm true
 	@dvc repro
 	@if [ "$(PROFILE)" = default ]; then python -m agent_rl.stages.report --readme README.md; fi

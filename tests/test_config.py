@@ -46,6 +46,7 @@ def how_to_reach(group, name):
         "task": [f"task@tasks.babyai={name}"],
         "model": [f"model={name}"],
         "profile": [f"profile={name}"],
+        "tuned": [f"tuned@learning_rates.babyai={name}"],
         "arm": [f"+arm@arms.extra={name}"],
         "reward": [*grpo, reward + name, credit + "turn"],
         "credit": [*grpo, reward + "sparse", credit + name],
@@ -99,15 +100,45 @@ def test_arms_differ_in_what_their_name_says_and_in_nothing_else(arm):
     assert found == plain
 
 
-def test_every_arm_has_the_learning_rate_that_won_its_equal_budget_search():
+def test_every_arm_has_on_every_task_the_learning_rate_that_won_its_equal_budget_search():
     trials = pd.read_csv(ROOT / "results" / "tuning.csv")
-    assert trials.groupby("arm").size().nunique() == 1, "arms were tuned with unequal budgets"
-    means = trials.groupby(["arm", "learning_rate"]).val_success_rate.mean()
     study = study_from(composed(), "study")
-    assert set(trials.arm) == set(study.arms)
-    for name, arm in study.arms.items():
-        assert arm.learning_rate == means[name].idxmax(), name
+    assert set(trials.task) == set(study.tasks)
+    for task, part in trials.groupby("task"):
+        assert part.groupby("arm").size().nunique() == 1, "arms were tuned with unequal budgets"
+        assert set(part.arm) == set(study.arms)
+        means = part.groupby(["arm", "learning_rate"]).val_success_rate.mean()
+        for name in study.arms:
+            assert study.arm_on(name, task).learning_rate == means[name].idxmax(), (task, name)
     assert not set(trials.seed) & set(study.seeds), "tuning seeds are no study seeds"
+
+
+def test_an_arm_has_the_rates_of_its_task_and_others_keep_their_methods():
+    content = composed()
+    content["learning_rates"] = {"babyai": {"sft": 0.5, "sft_grpo": 0.25}}
+    study = study_from(content, "p")
+    assert study.arm_on("sft", "babyai").learning_rate == 0.5
+    both = study.arm_on("sft_grpo", "babyai")
+    assert (both.learning_rate, both.sft_learning_rate) == (0.25, 0.5)
+    assert study.arm_on("sft", "sqlqa") == study.arm("sft")
+    assert study.arm_on("dpo", "babyai") == study.arm("dpo")
+
+
+def test_tasks_can_be_narrowed_and_added_by_name(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    one = params.compose_study(["tasks=sqlqa"])
+    assert list(one["tasks"]) == list(one["learning_rates"]) == ["sqlqa"]
+    assert set(one["learning_rates"]["sqlqa"]) == set(one["arms"])
+    assert list(params.compose_study(["tasks="])["tasks"]) == list(composed()["tasks"])
+    with pytest.raises(UserError, match="chess"):
+        params.compose_study(["tasks=babyai,chess"])
+
+
+def test_a_params_file_whose_lists_of_names_are_stale_is_refused(smoke, capsys):
+    path = Path(smoke())
+    path.write_text(path.read_text().replace("  - sqlqa\n", ""))
+    argv = ["--task", "babyai", "--arm", "sft", "--params", str(path)]
+    assert_one_line(train.main(argv), capsys, "matrix", "make params")
 
 
 def test_params_yaml_is_the_composition_of_the_configs(monkeypatch):
@@ -172,6 +203,7 @@ REFUSED = [
     ("tasks.babyai.demonstrations.right", 0.9, "must be 1"),
     ("arms.sft.kind", "ppo", "'ppo' is not one of sft, rft, dpo, grpo"),
     ("arms.sft.learning_rate", 0.0, "must be positive"),
+    ("learning_rates.babyai.sft", 0.0, "must be positive"),
     (f"{GRPO}.group_size", 1, "a group of one has no baseline"),
     (f"{GRPO}.group_size", 7, "must divide"),
     (f"{GRPO}.top_p", 0.9, "renormalises"),
@@ -259,7 +291,7 @@ def test_the_settings_know_exactly_the_rewards_that_exist():
 
 def test_unknown_tasks_and_arms_are_refused_with_those_that_exist():
     study = study_from(composed(), "p")
-    with pytest.raises(UserError, match="'chess'; this study has: babyai"):
+    with pytest.raises(UserError, match="'chess'; this study has: babyai, sqlqa"):
         study.task("chess")
     with pytest.raises(UserError, match="'ppo'; this study has: sft, rft, dpo"):
         study.arm("ppo")
@@ -272,6 +304,7 @@ def smoke(tmp_path, monkeypatch):
 
     def write(**changes):
         content = composed("profile=smoke")
+        content["matrix"] = {key: sorted(content[key]) for key in ("tasks", "arms")}
         for key, value in changes.items():
             put(content, key.replace("__", "."), value)
         path = tmp_path / "params.yaml"

@@ -8,7 +8,7 @@ do.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -21,6 +21,8 @@ from agent_rl.errors import UserError
 T = TypeVar("T")
 
 PARAMS = Path("params.yaml")
+MATRIX = "matrix"
+"""Key of ``params.yaml`` under which ``dvc.yaml`` finds the names of tasks and arms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +238,8 @@ class StudyConfig:
     collect: CollectConfig
     train: TrainConfig
     evaluation: EvaluationConfig
+    learning_rates: dict[str, dict[str, float]]
+    """Task -> arm -> learning rate tuned there; what is not named keeps its method's."""
     arms: dict[str, ArmConfig] = field(default_factory=dict)
 
     def task(self, name: str) -> TaskConfig:
@@ -249,6 +253,19 @@ class StudyConfig:
         if name not in self.arms:
             raise UserError(f"unknown arm {name!r}; this study has: {', '.join(self.arms)}")
         return self.arms[name]
+
+    def arm_on(self, name: str, task: str) -> ArmConfig:
+        """Settings of one arm with the learning rates that were tuned on ``task``.
+
+        A GRPO arm that starts with SFT has the rate of the arm ``sft`` in that phase.
+
+        Raises: UserError for an unknown arm.
+        """
+        arm, rates = self.arm(name), self.learning_rates.get(task, {})
+        arm = replace(arm, learning_rate=rates.get(name, arm.learning_rate))
+        if isinstance(arm, GRPOArmConfig):
+            arm = replace(arm, sft_learning_rate=rates.get("sft", arm.sft_learning_rate))
+        return arm
 
 
 def load_params(path: Path = PARAMS) -> StudyConfig:
@@ -267,7 +284,21 @@ def load_params(path: Path = PARAMS) -> StudyConfig:
     except Exception as error:  # the YAML parser's own classes
         reason = " ".join(str(error).split())
         raise UserError(f"{path} is not valid YAML: {reason}") from error
+    if isinstance(content, dict):
+        matrix = content.pop(MATRIX, None)
+        study = study_from(content, where=str(path))
+        if matrix != matrix_of(study):
+            raise UserError(
+                f"{path}.{MATRIX} = {matrix!r}: must list the tasks and arms of the file; "
+                "write it with `make params`"
+            )
+        return study
     return study_from(content, where=str(path))
+
+
+def matrix_of(study: StudyConfig) -> dict[str, list[str]]:
+    """Names over which ``dvc.yaml`` repeats its stages: DVC loops over lists, not over mappings."""
+    return {"tasks": sorted(study.tasks), "arms": sorted(study.arms)}
 
 
 def study_from(content: Any, where: str) -> StudyConfig:
@@ -386,6 +417,10 @@ def _check(study: StudyConfig, where: str) -> None:
                 study.collect.instances,
                 f"task {name} has only {task.instances.train} training instances",
             )
+    for name, rates in study.learning_rates.items():
+        for arm_name, rate in rates.items():
+            if not 0 < rate < float("inf"):
+                refuse(f"learning_rates.{name}.{arm_name}", rate, "must be positive")
     for name, arm in study.arms.items():
         if arm.learning_rate <= 0:
             refuse(f"arms.{name}.learning_rate", arm.learning_rate, "must be positive")

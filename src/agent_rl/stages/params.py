@@ -1,6 +1,6 @@
 """Write ``params.yaml``: the composition of ``configs/`` that DVC tracks.
 
-Run it:  python -m agent_rl.stages.params [profile=smoke] [any Hydra override]
+Run it:  python -m agent_rl.stages.params [profile=smoke] [tasks=babyai,sqlqa] [any Hydra override]
 """
 
 from __future__ import annotations
@@ -8,21 +8,60 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
-from agent_rl.compose import compose_config
-from agent_rl.config import PARAMS, study_from
+from agent_rl.compose import CONFIGS, compose_config
+from agent_rl.config import MATRIX, PARAMS, matrix_of, study_from
+from agent_rl.errors import UserError
 from agent_rl.files import write_text
 from agent_rl.stages.common import check_task, guarded
 
 HEADER = "# Written by `make params` from configs/; edit there.\n"
 
 
+TASKS = "tasks="
+
+
+def compose_study(overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The composed study; a word ``tasks=A,B`` narrows or extends it to the tasks named.
+
+    Every arm gets a learning rate on every task: the tuned one, or that of its method.
+
+    Raises: UserError for a task without a file in ``configs/task/``.
+    """
+    names = [word.removeprefix(TASKS) for word in overrides if word.startswith(TASKS)]
+    rest = [word for word in overrides if not word.startswith(TASKS)]
+    chosen = [name.strip() for name in ",".join(names).split(",") if name.strip()]
+    known = compose_config("study")["tasks"] if chosen else []
+    added = []
+    for name in chosen:
+        if name not in known:
+            files = CONFIGS / "task"
+            if not (files / f"{name}.yaml").is_file():
+                options = ", ".join(sorted(path.stem for path in files.glob("*.yaml")))
+                raise UserError(f"unknown task {name!r}: {files}/ has {options}")
+            added.append(f"+task@tasks.{name}={name}")
+            if (CONFIGS / "tuned" / f"{name}.yaml").exists():
+                added.append(f"+tuned@learning_rates.{name}={name}")
+    content = compose_config("study", [*added, *rest])
+    content["tasks"] = {name: content["tasks"][name] for name in chosen or content["tasks"]}
+    content["learning_rates"] = {
+        task: {
+            arm: content["learning_rates"].get(task, {}).get(arm, settings["learning_rate"])
+            for arm, settings in content["arms"].items()
+        }
+        for task in content["tasks"]
+    }
+    return content
+
+
 def render(overrides: Sequence[str] = ()) -> str:
     """Text of ``params.yaml``; the settings are checked first."""
-    content = compose_config("study", overrides)
+    content = compose_study(overrides)
     study = study_from(content, "configs/study.yaml")
+    content[MATRIX] = matrix_of(study)
     for name, task in study.tasks.items():
         check_task(name, task)
     return HEADER + OmegaConf.to_yaml(OmegaConf.create(content), sort_keys=True)

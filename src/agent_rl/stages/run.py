@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from agent_rl.compose import compose_config
 from agent_rl.config import StudyConfig, study_from
 from agent_rl.errors import UserError
 from agent_rl.evaluation.episodes import EPISODE_SCHEMA
@@ -23,6 +22,7 @@ from agent_rl.stages.common import (
     guarded,
     shared_digest,
 )
+from agent_rl.stages.params import compose_study
 
 WORK = Path(".work")
 ARM = "run"
@@ -71,14 +71,20 @@ def settings(chosen: dict[str, str | None], overrides: Sequence[str]) -> StudyCo
             words.append(f"++arms.{ARM}.group_size={chosen['group_size']}")
     elif chosen["group_size"] is not None:
         raise UserError(f"group_size={chosen['group_size']}: method {method!r} plays no groups")
-    content = compose_config("study", [*words, *overrides])
+    content = compose_study([f"tasks={chosen['task']}", *words, *overrides])
     if chosen["profile"] == "smoke" and method == "grpo":
         # The smoke profile shrinks the study's own arms; the run's arm follows them.
         own = content["arms"]["grpo_sparse"]
         content["arms"][ARM]["episodes_per_update"] = own["episodes_per_update"]
         if chosen["group_size"] is None:
             content["arms"][ARM]["group_size"] = own["group_size"]
+    if not any(word.lstrip("+").startswith(f"arms.{ARM}.learning_rate=") for word in overrides):
+        # What was tuned for the study's arm of this kind is a better guess than one rate for all.
+        rates = content["learning_rates"][str(chosen["task"])]
+        kin = str(method) if method != "grpo" else f"grpo_{chosen['reward']}"
+        content["arms"][ARM]["learning_rate"] = rates.get(kin, rates[ARM])
     content["arms"] = {ARM: content["arms"][ARM]}
+    content["learning_rates"] = {}
     content["seeds"] = [_number("seed", chosen["seed"])]
     return study_from(content, "run")
 

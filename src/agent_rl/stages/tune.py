@@ -1,11 +1,11 @@
 """Equal-budget search of each arm's learning rate, on validation instances and tuning seeds.
 
-Every arm gets the same number of trials (values x seeds of ``configs/tune.yaml``) with the study's
-full token budget; the objective is the mean greedy success on the validation split at the end of
-training. Test instances and study seeds are never touched. The table is ``results/tuning.csv``;
-the winners are written into ``configs/method`` and ``configs/arm`` by hand.
+On every task each arm gets the same number of trials (values x seeds of ``configs/tune.yaml``) with
+the study's full token budget; the objective is the mean greedy success on the validation split at
+the end of training. Test instances and study seeds are never touched. The table is
+``results/tuning.csv``, the winners are ``configs/tuned/<task>.yaml``.
 
-Run it:  python -m agent_rl.stages.tune [--arm NAME ...]
+Run it:  python -m agent_rl.stages.tune [--task NAME ...] [--arm NAME ...]
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from agent_rl.compose import compose_config
+from agent_rl.compose import CONFIGS, compose_config
 from agent_rl.config import StudyConfig, load_params
 from agent_rl.errors import UserError
 from agent_rl.files import read_json, write_text
@@ -31,6 +31,10 @@ from agent_rl.training.ledger import CURVE, RUN
 
 WORK = Path(".work") / "tune"
 OUTPUT = RESULTS / "tuning.csv"
+TUNED = CONFIGS / "tuned"
+HEADER = (
+    "# Written by make tune: the learning rates that won on validation, see results/tuning.csv.\n"
+)
 
 
 class Trial(NamedTuple):
@@ -44,8 +48,8 @@ class Trial(NamedTuple):
 
 def run_trial(trial: Trial, *, study: StudyConfig) -> dict[str, Any]:
     """Train one trial; a trial whose folder is complete is not run again."""
-    arm = dataclasses.replace(study.arm(trial.arm), learning_rate=trial.learning_rate)
-    changed = dataclasses.replace(study, arms={**study.arms, trial.arm: arm})
+    rates = {**study.learning_rates.get(trial.task, {}), trial.arm: trial.learning_rate}
+    changed = dataclasses.replace(study, learning_rates={trial.task: rates})
     from agent_rl.training.arms import run_digest
 
     # The base is part of what a trial was; its code is not: delete .work after changing that.
@@ -71,46 +75,73 @@ def run_trial(trial: Trial, *, study: StudyConfig) -> dict[str, Any]:
     }
 
 
-def search(study: StudyConfig, grid: dict[str, Any], arms: Sequence[str]) -> pd.DataFrame:
-    """Run all trials of the given arms."""
+def planned(
+    study: StudyConfig, grid: dict[str, Any], tasks: Sequence[str], arms: Sequence[str]
+) -> list[Trial]:
+    """All trials of some tasks and arms.
+
+    Raises: UserError when tuning seeds are study seeds or arms would get unequal budgets.
+    """
     seeds = [int(seed) for seed in grid["seeds"]]
     if set(seeds) & set(study.seeds):
         raise UserError(f"configs/tune.yaml: seeds {seeds} overlap with the study's {study.seeds}")
-    counts = {arm: len(grid["learning_rate"].get(arm, [])) for arm in study.arms}
-    if len(set(counts.values())) != 1:
-        raise UserError(f"configs/tune.yaml: arms must get equally many trials, got {counts}")
-    trials = [
+    for task in tasks:
+        rates = grid["learning_rate"].get(task, {})
+        counts = {arm: len(rates.get(arm, [])) for arm in study.arms}
+        if len(set(counts.values())) != 1 or not min(counts.values()):
+            raise UserError(
+                f"configs/tune.yaml: on {task} arms must get equally many learning rates, at least "
+                f"one, got {counts}"
+            )
+    return [
         Trial(task, arm, float(rate), seed)
-        for task in study.tasks
+        for task in tasks
         for arm in arms
-        for rate in grid["learning_rate"][arm]
+        for rate in grid["learning_rate"][task][arm]
         for seed in seeds
     ]
-    rows = run_parallel(
-        partial(run_trial, study=study), trials, workers=study.workers, title="tune"
-    )
-    return pd.DataFrame(rows)
+
+
+def winners(table: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Task -> arm -> learning rate of the best mean; of equals the smallest."""
+    means = table.groupby(["task", "arm", "learning_rate"])["val_success_rate"].mean()
+    best = means.groupby(["task", "arm"]).idxmax()
+    found: dict[str, dict[str, float]] = {}
+    for task, arm, rate in best:
+        found.setdefault(task, {})[arm] = float(rate)
+    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", nargs="*", help="only these tasks (default: all)")
     parser.add_argument("--arm", nargs="*", help="only these arms (default: all)")
     options = parser.parse_args(argv)
 
     def run() -> None:
         study = load_params()
-        arms = options.arm or list(study.arms)
+        tasks, arms = options.task or list(study.tasks), options.arm or list(study.arms)
+        for task in tasks:
+            study.task(task)
         for arm in arms:
             study.arm(arm)
-        table = search(study, compose_config("tune"), arms)
+        trials = planned(study, compose_config("tune"), tasks, arms)
+        rows = run_parallel(
+            partial(run_trial, study=study), trials, workers=study.workers, title="tune"
+        )
+        table = pd.DataFrame(rows)
         if OUTPUT.exists():
             kept = pd.read_csv(OUTPUT)
-            table = pd.concat([kept[~kept["arm"].isin(arms)], table])
+            redone = kept["task"].isin(tasks) & kept["arm"].isin(arms)
+            table = pd.concat([kept[~redone], table])
         table = table.sort_values(["task", "arm", "learning_rate", "seed"])
         write_text(OUTPUT, table.round(6).to_csv(index=False, lineterminator="\n"))
+        for task, rates in winners(table).items():
+            lines = [HEADER, *(f"{arm}: {rate:g}\n" for arm, rate in sorted(rates.items()))]
+            write_text(TUNED / f"{task}.yaml", "".join(lines))
         means = table.groupby(["task", "arm", "learning_rate"])["val_success_rate"].mean()
         print(means.unstack().round(3).to_string())
-        print(f"table: {OUTPUT}")
+        print(f"table: {OUTPUT}; winners: {TUNED}/; next: make params")
 
     return guarded(run)
 

@@ -69,7 +69,7 @@ class Run:
     ) -> None:
         study, task = inputs.study, inputs.task
         self.inputs = inputs
-        self.arm: ArmConfig = study.arm(arm_name)
+        self.arm: ArmConfig = study.arm_on(arm_name, inputs.task_name)
         self.arm_name = arm_name
         self.seed = seed
         model, tokenizer, card = load_policy(inputs.base, "dvc repro warmstart")
@@ -268,9 +268,12 @@ class Run:
 def run_digest(study: StudyConfig, task_name: str, arm_name: str, seed: int) -> str:
     """Digest of everything that decides a run: equal digest, equal result."""
     settings = dataclasses.asdict(study)
-    for irrelevant in ("arms", "tasks", "workers", "seeds", "profile", "evaluation"):
+    for irrelevant in (
+        *("arms", "tasks", "workers", "seeds", "profile", "evaluation"),
+        "learning_rates",  # the arm has its own
+    ):
         settings.pop(irrelevant)
-    settings["arm"] = dataclasses.asdict(study.arm(arm_name))
+    settings["arm"] = dataclasses.asdict(study.arm_on(arm_name, task_name))
     settings["task"] = dataclasses.asdict(study.task(task_name))
     return digest({**settings, "train_seed": seed})
 
