@@ -1,18 +1,26 @@
-"""Command line: ``python -m agent_rl run ...`` makes one run; ``make help`` lists the rest."""
+"""Command line: one run, and three ways to look at the tasks; ``make help`` lists the rest."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-USAGE = """usage: python -m agent_rl run [key=value ...]
+USAGE = """usage: python -m agent_rl COMMAND ...
 
-one run: base policy (made once, then reused), training, evaluation
+  run [key=value ...]   one run, see below
+  play TASK             play a task yourself, in the terminal
+  watch TASK            see a policy play, turn by turn: --policy oracle|base|random|FOLDER
+  tasks                 the tasks, their sizes and how long they take an expert
+  COMMAND --help        all options of play, watch and tasks
+
+run: base policy (made once, then reused), training, evaluation
   task=babyai  method=grpo|sft|rft|dpo  reward=sparse|dense|shaped|dense_naive
   credit=trajectory|turn  group_size=8  horizon=12  seed=0  profile=smoke|default|full
   any other key=value is a Hydra override of configs/study.yaml, e.g. train.budget_tokens=500000
 
-example: python -m agent_rl run task=babyai method=grpo reward=shaped credit=turn seed=3
+examples: python -m agent_rl run task=babyai method=grpo reward=shaped credit=turn seed=3
+          python -m agent_rl play babyai --seed 3
+          python -m agent_rl watch babyai --policy artifacts/babyai/train/grpo_shaped/seed-0
 """
 
 
@@ -27,6 +35,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         from agent_rl.stages.run import main as run
 
         return run(rest)
+    if command == "play":
+        from agent_rl.stages.play import main as play
+
+        return play(rest)
+    if command == "watch":
+        from agent_rl.stages.watch import main as watch
+
+        return watch(rest)
+    if command == "tasks":
+        from agent_rl.stages.tasks import main as tasks
+
+        return tasks(rest)
     print(f"error: unknown command {command!r}; try `python -m agent_rl --help`", file=sys.stderr)
     return 2
 
