@@ -23,6 +23,7 @@ from agent_rl.reporting.document import (
 )
 from agent_rl.reporting.drawing import SavedFigure
 from agent_rl.reporting.figures import Gap
+from agent_rl.reporting.sections_transcripts import transcript_blocks
 from agent_rl.reporting.tables import UNSEEDED, Results
 
 Figures = dict[str, SavedFigure | Gap]
@@ -51,6 +52,10 @@ def build_document(results: Results, figures: Figures) -> Document:
             Section("Reward against success", [shown("reward_vs_success"), *_audit(results)]),
             Section("Success by difficulty", [shown("success_by_distance")]),
             Section("How episodes end", [shown("end_reasons")]),
+            Section(
+                "What the episodes look like",
+                transcript_blocks(results.transcripts, results.tasks),
+            ),
             Section("Cost", [shown("cost"), *_cost_tables(results)]),
             Section("Training health", [shown("training_health")]),
             Section("Failed and collapsed runs", _failures(results)),

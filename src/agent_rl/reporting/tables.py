@@ -18,6 +18,7 @@ import pandas as pd
 
 from agent_rl.errors import UserError
 from agent_rl.reporting.style import ARMS, UNTRAINED, arm_order
+from agent_rl.reporting.transcripts import Transcripts, load_transcripts
 
 STATUSES = ("ok", "collapsed", "failed")
 SPLITS = ("test", "shifted")
@@ -106,6 +107,8 @@ class Results:
     """What was run, with which versions and commands."""
     optional: dict[str, pd.DataFrame] = field(default_factory=dict)
     """Files that may be absent, as text, by name without suffix."""
+    transcripts: Transcripts | None = None
+    """Episodes to read; None when the file is absent."""
 
     @property
     def tasks(self) -> list[str]:
@@ -159,6 +162,7 @@ def load_results(results_dir: Path) -> Results:
         instances=read_csv(results_dir / "instances.csv", INSTANCES),
         provenance=_read_provenance(results_dir / "provenance.json"),
         optional=optional,
+        transcripts=load_transcripts(results_dir / "transcripts.json"),
     )
 
 

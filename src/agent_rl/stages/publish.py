@@ -20,14 +20,10 @@ import pandas as pd
 
 from agent_rl.config import PARAMS, StudyConfig, load_params
 from agent_rl.evaluation.episodes import EPISODE_SCHEMA
+from agent_rl.evaluation.transcripts import select, transcripts
 from agent_rl.files import digest, read_json, read_parquet, write_json, write_text
-from agent_rl.stages.common import (
-    ARTIFACTS,
-    RESULTS,
-    Artifacts,
-    guarded,
-    load_instances,
-)
+from agent_rl.rollouts.storage import load_trajectories
+from agent_rl.stages.common import ARTIFACTS, RESULTS, Artifacts, guarded, load_instances
 from agent_rl.training.ledger import CURVE, RUN
 from agent_rl.trajectory import EndReason
 
@@ -94,6 +90,7 @@ def publish(study: StudyConfig, artifacts_root: Path, results: Path) -> None:
     by_distance: list[pd.DataFrame] = []
     instances: list[dict[str, Any]] = []
     tasks: dict[str, Any] = {}
+    shown = {}
     for name in study.tasks:
         artifacts = Artifacts(artifacts_root / name)
         table = read_parquet(artifacts.episodes, EPISODE_SCHEMA, "dvc repro evaluate")
@@ -106,11 +103,14 @@ def publish(study: StudyConfig, artifacts_root: Path, results: Path) -> None:
         by_distance.append(_distance_rows(name, episodes))
         instances += _instance_rows(study, name, artifacts)
         tasks[name] = _task_facts(study, name, frame, artifacts)
+        samples = load_trajectories(artifacts.samples, "dvc repro evaluate")
+        shown[name] = select(samples, load_instances(artifacts.instances), list(study.arms))
     _write(results / "runs.csv", pd.concat(runs)[list(RUN_COLUMNS)])
     _write(results / "curves.csv", pd.DataFrame(curves))
     _write(results / "by_distance.csv", pd.concat(by_distance))
     _write(results / "instances.csv", pd.DataFrame(instances))
     write_json(results / "provenance.json", _provenance(study, tasks))
+    write_json(results / "transcripts.json", transcripts(study, shown))
 
 
 def _bills(study: StudyConfig, task: str, artifacts: Artifacts) -> dict[tuple[str, int], Any]:

@@ -78,7 +78,8 @@ def describe(name: str, seeds: int) -> tuple[list[str], list[str]]:
     except (UserError, ImportError) as error:
         return [*row, *["-"] * 4], [*lines, need(task.family, error)]
     words = str(len(env.vocabulary)) if env.vocabulary else "free text"
-    held = f"{', '.join(task.held_out) or 'none'} ({len(task.held_out)} of {len(keys)} goal keys)"
+    share = f" ({len(task.held_out)} of {len(keys)} goal keys)" if keys else ""
+    held = f"{', '.join(task.held_out) or 'none'}{share}"
     lines.append(f"held out (split shifted): {held}")
     if seen is None:
         return [*row, "-", "-", words, "-"], lines
