@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import string
 from abc import abstractmethod
-from typing import Any, ClassVar, TypedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypedDict
 
 import gymnasium
 
@@ -29,6 +31,72 @@ class TaskInfo(TypedDict):
     """Exact number of expert steps to success; 0 when won, inf when lost."""
 
 
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """An argument of a tool; every argument is required."""
+
+    name: str
+    kind: Literal["string", "integer"]
+    """Type in the sense of JSON Schema."""
+    description: str
+
+    def text(self, value: object) -> str | None:
+        """The value as it stands in an action, or None when it is of another type."""
+        if self.kind == "string":
+            return value if isinstance(value, str) else None
+        if isinstance(value, bool) or not isinstance(value, int | float) or value % 1 != 0:
+            return None
+        return str(int(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A kind of action as a function that a chat model can call.
+
+    The action is the tool's name followed by the arguments in order. Blanks may stand in the last
+    argument only, so that an action can be read back as a call.
+    """
+
+    name: str
+    description: str
+    parameters: tuple[Parameter, ...] = ()
+
+    def schema(self) -> dict[str, Any]:
+        """The function as chat templates take it, its parameters as JSON Schema."""
+        parameters = {
+            "type": "object",
+            "properties": {
+                p.name: {"type": p.kind, "description": p.description} for p in self.parameters
+            },
+            "required": [p.name for p in self.parameters],
+            "additionalProperties": False,
+        }
+        function = {"name": self.name, "description": self.description, "parameters": parameters}
+        return {"type": "function", "function": function}
+
+    def action(self, arguments: Mapping[str, object]) -> str | None:
+        """Action of a call, or None when the arguments are not those of the schema."""
+        if arguments.keys() != {p.name for p in self.parameters}:
+            return None
+        values = [p.text(arguments[p.name]) for p in self.parameters]
+        if None in values or any(len(str(value).split()) != 1 for value in values[:-1]):
+            return None
+        return " ".join([self.name, *(str(value) for value in values)])
+
+    def arguments(self, action: str) -> dict[str, str | int]:
+        """Arguments of the call that stands for an action.
+
+        Raises: ValueError when the action is not one of this tool.
+        """
+        name, *values = action.split(" ", len(self.parameters))
+        if name != self.name or len(values) != len(self.parameters):
+            raise ValueError(f"{action!r} is no action of tool {self.name}")
+        return {
+            p.name: int(value) if p.kind == "integer" else value
+            for p, value in zip(self.parameters, values, strict=True)
+        }
+
+
 class EpisodeOver(RuntimeError):
     """Raised by ``step`` after the end of an episode."""
 
@@ -38,12 +106,18 @@ class TextTask(gymnasium.Env[str, str]):
 
     ``reset(seed=s)`` makes instance ``s``: equal seeds give equal instances, whatever was played
     before. ``step`` takes any text; what the task does not understand costs a step, changes
-    nothing and is reported as ``info["valid"] = False``. A fault of the task raises.
+    nothing and is reported as ``info["valid"] = False``. The empty text is never understood. A
+    fault of the task raises.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (declared so by gymnasium)
     instructions: ClassVar[str] = ""
     """What a reader who has never seen the task must know; the system message of chat models."""
+    tools: tuple[Tool, ...] = ()
+    """The actions as functions, for models that call tools; empty where there are none. Together
+    they cover every action of the expert and of :meth:`admissible_actions`."""
+    tool_instructions: ClassVar[str] = ""
+    """The system message in place of ``instructions`` where the actions are tool calls."""
     vocabulary: ClassVar[tuple[str, ...]] = ()
     """Every word that observations and valid actions can contain, for word-level tokenizers."""
 

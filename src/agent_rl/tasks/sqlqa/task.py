@@ -24,6 +24,7 @@ from agent_rl.tasks.sqlqa.text import (
     statement,
     words,
 )
+from agent_rl.tasks.sqlqa.tools import TOOLS
 from agent_rl.tasks.sqlqa.world import Fact, Outcome, Question, World, worlds
 
 MODES = ("sql", "search")
@@ -63,6 +64,11 @@ class SqlQATask(TextTask):
         "When you know the value asked for, write 'answer X'; a wrong answer ends the episode. "
         "Write the action and nothing else."
     )
+    tool_instructions: ClassVar[str] = (
+        "You answer the question in the first message by looking things up with the tools, one "
+        "call per message. When you know the value asked for, call 'answer' with it; a wrong "
+        "answer ends the episode."
+    )
     vocabulary: ClassVar[tuple[str, ...]] = VOCABULARY
 
     def __init__(self, hops: int = 2, tables: int = 6, mode: str = "sql") -> None:
@@ -77,6 +83,7 @@ class SqlQATask(TextTask):
         if mode == "search" and not has_full_text():
             raise UserError("mode 'search' needs an SQLite with FTS5; this Python's has none")
         self.hops, self.tables, self.mode = hops, tables, mode
+        self.tools = TOOLS[mode]
         self._worlds = worlds(hops, tables, mode)
         self._cost = 1 if mode == "sql" else 2
         self._world: World | None = None
