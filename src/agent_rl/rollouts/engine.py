@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from agent_rl.errors import UserError
-from agent_rl.rollouts.policies import Policy
+from agent_rl.rollouts.policies import Action, Policy
 from agent_rl.tasks.horizon import Horizon
 from agent_rl.trajectory import EndReason, Trajectory, Turn
 
@@ -97,7 +97,7 @@ class RolloutEngine:
                 if action is None:
                     slots[index].end = EndReason.TOKEN_LIMIT
                 else:
-                    self._step(slots[index], action.text, action.token_ids, action.logprobs)
+                    self._step(slots[index], action)
         return [self._finish(slot, policy, index) for index, slot in enumerate(slots)]
 
     def _reset(self, slot: _Slot) -> None:
@@ -118,11 +118,10 @@ class RolloutEngine:
                 "settings; make it again with `dvc repro instances`"
             )
 
-    def _step(
-        self, slot: _Slot, action: str, token_ids: tuple[int, ...], logprobs: tuple[float, ...]
-    ) -> None:
+    def _step(self, slot: _Slot, action: Action) -> None:
+        command = action.text if action.command is None else action.command
         try:
-            text, success, terminated, truncated, info = slot.env.step(action)
+            text, success, terminated, truncated, info = slot.env.step(command)
         except Exception as error:
             slot.end, slot.error = EndReason.ERROR, f"{type(error).__name__}: {error}"
             valid, distance, text = False, slot.distance, ""
@@ -135,7 +134,15 @@ class RolloutEngine:
             elif truncated:
                 slot.end = EndReason.TURN_LIMIT
         slot.turns.append(
-            Turn(slot.observation, action, token_ids, logprobs, valid, slot.distance, distance)
+            Turn(
+                slot.observation,
+                action.text,
+                action.token_ids,
+                action.logprobs,
+                valid,
+                slot.distance,
+                distance,
+            )
         )
         slot.observation, slot.distance = text, distance
 

@@ -72,6 +72,7 @@ class ModelPolicy:
         self._logprobs: list[list[float]] = [[] for _ in generators]
         self._unread: list[list[int]] = [[] for _ in generators]
         self._closed = [True] * len(generators)
+        self._called = [True] * len(generators)
         self._rows: list[int] = []
         self._cache: DynamicCache | None = None
         self._attention = torch.zeros(0, 0, dtype=torch.long)
@@ -82,7 +83,7 @@ class ModelPolicy:
         fits: list[int] = []
         for slot, observation in zip(slots, observations, strict=True):
             delta = (
-                self.chat.observe(observation, closed=self._closed[slot])
+                self.chat.observe(observation, closed=self._closed[slot], called=self._called[slot])
                 if self._ids[slot]
                 else self.chat.opening(observation)
             )
@@ -141,8 +142,13 @@ class ModelPolicy:
         for slot in slots:
             ids = tuple(sampled[slot])
             self._closed[slot] = ids[-1] == self.chat.end_id
+            call = self.chat.parse(ids)
+            self._called[slot] = call is None or call.called
             answers[slot] = Action(
-                self.chat.read(ids), ids, tuple(self._logprobs[slot][-len(ids) :])
+                self.chat.read(ids),
+                ids,
+                tuple(self._logprobs[slot][-len(ids) :]),
+                call.command if call is not None else None,
             )
         return answers
 

@@ -23,6 +23,8 @@ class Action:
     text: str
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
+    command: str | None = None
+    """What the task is told where that is not the text itself: the action of a tool call."""
 
 
 class TokenRecord(NamedTuple):

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
 
 
 def make_chat(tokenizer: PreTrainedTokenizerBase, task: TaskConfig, model: ModelConfig) -> Chat:
-    """Chat of a task, with its instructions as system message where the model wants them."""
+    """Chat of a task, with its instructions as system message and its tools where the model wants
+    them. A task without tools is played in free text."""
     from agent_rl.rollouts.chat import Chat  # not needed by stages that only script policies
 
-    if not model.instructions:
+    if not model.instructions and not model.tools:
         return Chat(tokenizer)
-    return Chat(tokenizer, make_env(task.family, task.settings, task.horizon).task.instructions)
+    rules = make_env(task.family, task.settings, task.horizon).task
+    tools = rules.tools if model.tools else ()
+    told = rules.tool_instructions if tools else rules.instructions
+    return Chat(tokenizer, told if model.instructions else "", tools)
 
 
 def make_engine(name: str, task: TaskConfig, *, seed: int, batch_size: int = 256) -> RolloutEngine:
