@@ -93,6 +93,8 @@ class ModelConfig:
     dropout: float
     instructions: bool
     """Whether the task's instructions are given as a system message."""
+    tools: bool
+    """Whether tasks that offer tools are played by calling them, in the model's own format."""
     lora: LoraConfig
 
 
