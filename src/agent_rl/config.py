@@ -66,6 +66,10 @@ class TaskConfig:
     """Goals that only the shifted split contains."""
     instances: SplitSizes
     demonstrations: DemonstrationConfig
+    budget_tokens: int | None
+    """What ``train.budget_tokens`` is on this task, where it differs."""
+    collect_instances: int | None
+    """What ``collect.instances`` is on this task, where it differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +260,16 @@ class StudyConfig:
             raise UserError(f"unknown arm {name!r}; this study has: {', '.join(self.arms)}")
         return self.arms[name]
 
+    def train_on(self, task: str) -> TrainConfig:
+        """What all arms share on one task. Raises: UserError for an unknown task."""
+        own = self.task(task).budget_tokens
+        return self.train if own is None else replace(self.train, budget_tokens=own)
+
+    def collect_on(self, task: str) -> CollectConfig:
+        """Collection on one task. Raises: UserError for an unknown task."""
+        own = self.task(task).collect_instances
+        return self.collect if own is None else replace(self.collect, instances=own)
+
     def arm_on(self, name: str, task: str) -> ArmConfig:
         """Settings of one arm with the learning rates that were tuned on ``task``.
 
@@ -413,10 +427,10 @@ def _check(study: StudyConfig, where: str) -> None:
                 study.train.validation_instances,
                 f"task {name} has only {task.instances.val} validation instances",
             )
-        if study.collect.instances > task.instances.train:
+        if study.collect_on(name).instances > task.instances.train:
             refuse(
                 "collect.instances",
-                study.collect.instances,
+                study.collect_on(name).instances,
                 f"task {name} has only {task.instances.train} training instances",
             )
     for name, rates in study.learning_rates.items():
@@ -448,6 +462,8 @@ def _check_ranges(study: StudyConfig, refuse: Any) -> None:
         least += [
             (f"tasks.{name}.horizon", task.horizon, 2),
             (f"tasks.{name}.max_action_tokens", task.max_action_tokens, 1),
+            (f"tasks.{name}.budget_tokens", study.train_on(name).budget_tokens, 1),
+            (f"tasks.{name}.collect_instances", study.collect_on(name).instances, 1),
             (f"tasks.{name}.instances.train", sizes.train, 1),
             (f"tasks.{name}.instances.test", sizes.test, 1),
             (f"tasks.{name}.instances.shifted", sizes.shifted, 1),

@@ -31,7 +31,7 @@ from agent_rl.stages.common import (
 def build(study: StudyConfig, task_name: str, artifacts: Artifacts) -> None:
     """Play ``collect.instances`` groups of ``collect.group_size`` episodes."""
     prepare_process()
-    task, settings = study.task(task_name), study.collect
+    task, settings = study.task(task_name), study.collect_on(task_name)
     model, tokenizer, card = load_policy(artifacts.base, "dvc repro warmstart")
     policy = ModelPolicy(
         "base",

@@ -260,7 +260,7 @@ def _provenance(study: StudyConfig, tasks: dict[str, Any]) -> dict[str, Any]:
         "profile": study.profile,
         "study_seed": study.seed,
         "seeds": list(study.seeds),
-        "budget_tokens": dict.fromkeys(study.tasks, study.train.budget_tokens),
+        "budget_tokens": {name: study.train_on(name).budget_tokens for name in study.tasks},
         "tasks": tasks,
         "arms": {name: asdict(arm) for name, arm in study.arms.items()},
         "model": asdict(study.model),

@@ -83,8 +83,13 @@ class Run:
         self.chat = make_chat(tokenizer, task, study.model)
         self.engine = make_engine(inputs.task_name, task, seed=seed)
         self.ledger = Ledger()
+        self.settings = study.train_on(inputs.task_name)
         self.log = RunLog(
-            study.train, self.ledger, self._validation(), tick, stop=study.train.budget_tokens
+            self.settings,
+            self.ledger,
+            self._validation(),
+            tick,
+            stop=self.settings.budget_tokens,
         )
 
     def train(self) -> None:
@@ -107,7 +112,7 @@ class Run:
             supervised_dataset(records),
             learning_rate=learning_rate * self._adapter_factor,
             batch_size=batch_size,
-            config=self.inputs.study.train,
+            config=self.settings,
             log=self.log,
             seed=self._data_seed(0),
         )
@@ -127,7 +132,7 @@ class Run:
             pairs,
             arm=arm,
             learning_rate=arm.learning_rate * self._adapter_factor,
-            config=self.inputs.study.train,
+            config=self.settings,
             log=self.log,
             seed=self._data_seed(0),
         )
@@ -152,14 +157,14 @@ class Run:
             self._rollout(train, arm),
             arm=arm,
             learning_rate=arm.learning_rate * self._adapter_factor,
-            config=self.inputs.study.train,
+            config=self.settings,
             max_tokens=self.inputs.task.max_tokens,
             log=self.log,
             seed=self._data_seed(1),
         )
 
     def _sft_phase(self, arm: GRPOArmConfig) -> None:
-        budget = self.inputs.study.train.budget_tokens
+        budget = self.settings.budget_tokens
         self.log.stop = min(budget, self.ledger.total_tokens + int(budget * arm.sft_share))
         self._supervised(self._expert(), arm.sft_learning_rate, arm.sft_batch_size)
         self.log.stop = budget
