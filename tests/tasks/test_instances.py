@@ -94,6 +94,31 @@ def test_starts_beyond_the_horizon_are_passed_over(built):
     assert skipped["train"]["too_far"] > 0
 
 
+def test_a_shifted_split_can_differ_by_settings_and_seen_goals_stay():
+    sizes = {"train": 20, "test": 10, "shifted": 10}
+    longer = {"hops": 3, "tables": 6}
+    plain, _ = build_instances("sqlqa", {"hops": 2, "tables": 6}, {**sizes, "shifted": 0})
+    built, _ = build_instances(
+        "sqlqa", {"hops": 2, "tables": 6}, sizes, shifted_settings={"hops": 3}
+    )
+    assert [one for one in built if one.split != "shifted"] == plain
+    task = make_task("sqlqa", longer)
+    for one in _of(built, "shifted"):
+        _, info = task.reset(seed=one.instance_id)
+        assert (task.instance_hash(), info["distance"]) == (one.hash, one.distance) == (one.hash, 4)
+    held = ("city of team",)
+    both, _ = build_instances(
+        "sqlqa", {"hops": 1, "tables": 6}, sizes, held, shifted_settings={"hops": 2}
+    )
+    assert {one.goal_key in held for one in _of(both, "shifted")} == {True}
+    assert {one.distance for one in _of(both, "shifted")} == {3}
+    with pytest.raises(UserError, match="hops 9"):
+        build_instances("sqlqa", {"hops": 2}, sizes, shifted_settings={"hops": 9})
+    with pytest.raises(UserError, match=r"split shifted .*'num_dists': 0.* only \d+ of 900"):
+        bare = {"level": "GoToRedBall", "room_size": 5}
+        build_instances("babyai", bare, {"shifted": 900}, shifted_settings={"num_dists": 0})
+
+
 def test_solved_starts_are_passed_over():
     class Solved(type(make_task("babyai", SETTINGS))):
         def reset(self, *, seed=None, options=None):
@@ -105,7 +130,9 @@ def test_solved_starts_are_passed_over():
 
 def test_running_out_of_distinct_starts_names_level_split_and_count():
     bare = {"level": "GoToRedBall", "room_size": 5, "num_dists": 0}
-    with pytest.raises(UserError, match=r"split train .*GoToRedBall.* only \d+ of 90 distinct"):
+    with pytest.raises(
+        UserError, match=r"split train .*GoToRedBall.* only \d+ of 90 distinct.* more starts differ"
+    ):
         build_instances("babyai", bare, {"train": 90})
 
 
@@ -115,7 +142,7 @@ def test_running_out_of_distinct_starts_names_level_split_and_count():
         (({"dev": 3},), "'dev'.*train, val, test, shifted"),
         (({"train": -1},), "size -1 of split train"),
         (({"train": 3}, ("pink ball",)), "'pink ball'.*red ball"),
-        (({"shifted": 3},), "held_out"),
+        (({"shifted": 3},), "held_out.* shifted_settings"),
     ],
 )
 def test_wrong_requests_name_the_value_and_what_is_allowed(arguments, told):

@@ -95,8 +95,13 @@ class ScriptedPolicy:
 
 
 def random_action(task: TextTask, rng: np.random.Generator) -> str:
-    """A uniformly drawn admissible action."""
+    """A uniformly drawn admissible action; the idle one where actions are free text.
+
+    Raises: ValueError when the task claims that no action makes sense.
+    """
     actions = task.admissible_actions()
+    if actions is None:
+        return task.idle_action()
     if not actions:
         raise ValueError(f"{type(task).__name__} lists no admissible actions to draw from")
     return actions[int(rng.integers(len(actions)))]

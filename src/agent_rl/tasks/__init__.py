@@ -4,10 +4,12 @@ from agent_rl.tasks.base import EpisodeOver, TaskInfo, TextTask
 from agent_rl.tasks.horizon import Horizon
 from agent_rl.tasks.instances import Instance, build_instances, overlap
 from agent_rl.tasks.registry import (
+    Family,
     family_names,
     goal_keys,
     make_env,
     make_task,
+    register_family,
     register_levels,
 )
 
@@ -15,6 +17,7 @@ register_levels()
 
 __all__ = [
     "EpisodeOver",
+    "Family",
     "Horizon",
     "Instance",
     "TaskInfo",
@@ -25,4 +28,5 @@ __all__ = [
     "make_env",
     "make_task",
     "overlap",
+    "register_family",
 ]

@@ -7,7 +7,7 @@ success (0 or 1), and every reward of the study is computed elsewhere from ``inf
 from __future__ import annotations
 
 import string
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypedDict
@@ -101,8 +101,11 @@ class EpisodeOver(RuntimeError):
     """Raised by ``step`` after the end of an episode."""
 
 
-class TextTask(gymnasium.Env[str, str]):
+class TextTask(gymnasium.Env[str, str], ABC):
     """A multi-step task that is read and played as text.
+
+    A task of one's own defines the six abstract methods; :meth:`instance_seed` and :meth:`facts`
+    take the routine out of ``reset`` and ``step``. ``examples/jugs.py`` is a complete one.
 
     ``reset(seed=s)`` makes instance ``s``: equal seeds give equal instances, whatever was played
     before. ``step`` takes any text; what the task does not understand costs a step, changes
@@ -149,13 +152,6 @@ class TextTask(gymnasium.Env[str, str]):
         """
 
     @abstractmethod
-    def alternative_goals(self) -> tuple[str, ...]:
-        """Goals that this world also affords, other than its own.
-
-        Demonstrations of mixed purpose pursue them; the mission that is shown stays the same.
-        """
-
-    @abstractmethod
     def goal_distance(self, goal: str) -> float:
         """Exact number of steps from here to one of :meth:`alternative_goals`; 0 when it holds.
 
@@ -167,14 +163,37 @@ class TextTask(gymnasium.Env[str, str]):
         """A valid action that changes nothing in the present state."""
 
     @abstractmethod
-    def admissible_actions(self) -> tuple[str, ...] | None:
-        """Actions that make sense now, or None when actions are free text."""
-
-    @abstractmethod
     def instance_hash(self) -> str:
         """Hex digest of the full initial state, equal for states that no observation can tell
-        apart (here: rotations of a room)."""
+        apart (e.g. rotations of a room that is described from within)."""
 
-    @abstractmethod
+    def alternative_goals(self) -> tuple[str, ...]:
+        """Goals that this world also affords, other than its own; none unless a task names them.
+
+        Demonstrations of mixed purpose pursue them; the mission that is shown stays the same.
+        """
+        return ()
+
+    def admissible_actions(self) -> tuple[str, ...] | None:
+        """Actions that make sense now, or None (the default) when actions are free text."""
+        return None
+
     def goal_key(self) -> str:
-        """What the goal is about (e.g. ``red ball``): the shifted split holds some keys out."""
+        """What the goal is about (e.g. ``red ball``): the shifted split holds some keys out.
+
+        The default is empty: all goals are of one kind, and none can be held out.
+        """
+        return ""
+
+    def instance_seed(self, seed: int | None, options: dict[str, Any] | None = None) -> int:
+        """Seed of the instance that ``reset`` shall make; seeds the generator as gymnasium asks.
+
+        Without a seed it is drawn from the generator of the last seeded reset.
+        """
+        gymnasium.Env.reset(self, seed=seed, options=options)
+        return int(self.np_random.integers(2**31)) if seed is None else seed
+
+    def facts(self, *, valid: bool = True) -> dict[str, Any]:
+        """The ``info`` of the present state, see :class:`TaskInfo`: success is distance 0."""
+        distance = float(self.goal_distance(""))
+        return {"valid": valid, "success": distance == 0, "distance": distance}

@@ -51,13 +51,16 @@ def build_instances(
     held_out: Sequence[str] = (),
     max_distance: int | None = None,
     seed_start: Mapping[str, int] = SEED_START,
+    shifted_settings: Mapping[str, Any] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> tuple[list[Instance], dict[str, dict[str, int]]]:
     """Walk through the seeds of every split and keep the distinct, unsolved, reachable starts.
 
     Train, val and test hold only goals whose key is not in ``held_out``, shifted only goals
     whose key is; as bystanders the objects may appear anywhere. A goal that can be fulfilled on
-    both sides ("red ball or grey key") belongs to no split.
+    both sides ("red ball or grey key") belongs to no split. With ``shifted_settings`` the shifted
+    split is made under other settings (say, one look-up more); where no goals are held out, its
+    goals are then those of the other splits.
 
     Args:
         family: name of the task family.
@@ -66,6 +69,7 @@ def build_instances(
         held_out: goal keys of the shifted split.
         max_distance: longest plan that is kept (the horizon); None keeps all that can be won.
         seed_start: first seed of every split that shall not start where ``SEED_START`` says.
+        shifted_settings: settings that differ in the shifted split; the others stay.
         progress: called with (split, found, wanted) after every instance kept.
 
     Returns: the instances in the order of ``SPLITS``, and for every split the number of seeds
@@ -73,14 +77,18 @@ def build_instances(
         ``too_far``.
     Raises: UserError for unknown splits or keys, or when a split runs out of seeds.
     """
-    _check(family, sizes, held_out)
+    _check(family, sizes, held_out, shifted_settings)
     starts = {**SEED_START, **seed_start}
-    task = make_task(family, settings)
+    by_split = {split: dict(settings) for split in SPLITS}
+    by_split["shifted"].update(shifted_settings or {})
+    trained = make_task(family, settings)
+    shifted = make_task(family, by_split["shifted"]) if shifted_settings else trained
     held = frozenset(held_out)
     taken: set[str] = set()
     found: dict[str, list[Instance]] = {split: [] for split in SPLITS}
     skipped: dict[str, dict[str, int]] = {}
     for split in BUILD_ORDER:
+        task = shifted if split == "shifted" else trained
         wanted = sizes.get(split, 0)
         counts = {"duplicate": 0, "goal": 0, "solved": 0, "too_far": 0}
         budget = _budget(split, wanted, starts)
@@ -97,9 +105,9 @@ def build_instances(
                 progress(split, len(found[split]), wanted)
         if len(found[split]) < wanted:
             raise UserError(
-                f"split {split} of task {family} {dict(settings)}: only {len(found[split])} of "
+                f"split {split} of task {family} {by_split[split]}: only {len(found[split])} of "
                 f"{wanted} distinct instances in {budget} seeds (passed over: {counts}); ask for "
-                "fewer, or use a larger room_size or num_dists"
+                "fewer, or choose settings under which more starts differ"
             )
         skipped[split] = counts
     return [one for split in SPLITS for one in found[split]], {s: skipped[s] for s in SPLITS}
@@ -125,7 +133,7 @@ def _look(
     _, info = task.reset(seed=seed)
     key = task.goal_key()
     keys = frozenset(key.split(" or "))
-    fits = keys <= held if split == "shifted" else not keys & held
+    fits = keys <= held if split == "shifted" and held else not keys & held
     if not fits:
         return None, "goal"
     if info["success"]:
@@ -146,7 +154,12 @@ def _budget(split: str, wanted: int, seed_start: Mapping[str, int]) -> int:
     return min([budget, *(start - seed_start[split] for start in later)])
 
 
-def _check(family: str, sizes: Mapping[str, int], held_out: Sequence[str]) -> None:
+def _check(
+    family: str,
+    sizes: Mapping[str, int],
+    held_out: Sequence[str],
+    shifted_settings: Mapping[str, Any] | None,
+) -> None:
     for split, size in sizes.items():
         if split not in SPLITS:
             raise UserError(f"split {split!r} does not exist: choose among {', '.join(SPLITS)}")
@@ -157,7 +170,10 @@ def _check(family: str, sizes: Mapping[str, int], held_out: Sequence[str]) -> No
         if key not in known:
             raise UserError(
                 f"held-out goal {key!r} of task {family} does not exist: "
-                f"choose among {', '.join(known)}"
+                f"choose among {', '.join(known) or '(none)'}"
             )
-    if sizes.get("shifted", 0) and not held_out:
-        raise UserError("split shifted is not empty, but held_out names no goals")
+    if sizes.get("shifted", 0) and not held_out and not shifted_settings:
+        raise UserError(
+            "split shifted is not empty, but held_out names no goals and shifted_settings no "
+            "other settings"
+        )

@@ -1,9 +1,17 @@
-"""Task families by name: from settings to environments."""
+"""Task families by name: from settings to environments.
+
+A family is one of ``family_names()``, or ``module:ATTRIBUTE``: a :class:`Family` in a module that
+the current folder or PYTHONPATH holds. The second form needs no registration, so it also works in
+configs and in the processes that the stages start.
+"""
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -21,9 +29,9 @@ class Family:
     """A kind of task."""
 
     make: Callable[..., TextTask]
-    settings: tuple[str, ...]
-    """Keyword arguments of ``make``."""
-    goal_keys: Callable[[], tuple[str, ...]]
+    settings: tuple[str, ...] = ()
+    """Keyword arguments of ``make``; all of them have defaults."""
+    goal_keys: Callable[[], tuple[str, ...]] = tuple
     """Every single goal key that can be held out."""
 
 
@@ -33,8 +41,20 @@ FAMILIES: dict[str, Family] = {
 }
 
 
+def register_family(name: str, family: Family) -> None:
+    """Make a family known under a short name, in this process.
+
+    Raises: UserError for a name that is taken or holds a colon.
+    """
+    if name in FAMILIES:
+        raise UserError(f"task {name!r} exists already: register it under another name")
+    if not name or ":" in name:
+        raise UserError(f"task {name!r}: a name must not be empty or hold a colon")
+    FAMILIES[name] = family
+
+
 def family_names() -> tuple[str, ...]:
-    """Names of all families."""
+    """Names of all families that are registered."""
     return tuple(FAMILIES)
 
 
@@ -56,8 +76,11 @@ def make_task(family: str, settings: Mapping[str, Any]) -> TextTask:
         if name not in found.settings:
             raise UserError(
                 f"setting {name!r} of task {family} does not exist: "
-                f"choose among {', '.join(found.settings)}"
+                f"choose among {', '.join(found.settings) or '(none)'}"
             )
+    missing = getattr(found.make, "__abstractmethods__", ())
+    if missing:
+        raise UserError(f"task {family} cannot be made: it defines no {', '.join(sorted(missing))}")
     return found.make(**settings)
 
 
@@ -97,6 +120,46 @@ def _register(name: str, entry_point: str, settings: dict[str, Any]) -> None:
 
 
 def _family(name: str) -> Family:
+    if ":" in name:
+        return _load(name)
     if name not in FAMILIES:
-        raise UserError(f"task {name!r} does not exist: choose one of {', '.join(FAMILIES)}")
+        raise UserError(
+            f"task {name!r} does not exist: choose one of {', '.join(FAMILIES)}, "
+            "or name your own as module:ATTRIBUTE"
+        )
     return FAMILIES[name]
+
+
+def _load(name: str) -> Family:
+    """The family that a module holds. Raises: UserError naming what is missing."""
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise UserError(f"task {name!r}: expected module:ATTRIBUTE, e.g. examples.jugs:FAMILY")
+    # ``python -m`` finds modules of the current folder; the console script and DVC shall as well.
+    here = str(Path.cwd())
+    if not {"", here} & set(sys.path):
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and _names(error.name, module_name):
+            raise UserError(
+                f"task {name!r}: there is no module {error.name!r} in the current folder or on "
+                "PYTHONPATH"
+            ) from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"task {name!r}: importing {module_name} failed with {reason}") from error
+    found = getattr(module, attribute, None)
+    if found is None:
+        raise UserError(f"task {name!r}: module {module_name} has no {attribute!r}")
+    if not isinstance(found, Family):
+        raise UserError(
+            f"task {name!r}: {attribute} is of type {type(found).__name__}, not a Family of "
+            "agent_rl.tasks.registry"
+        )
+    return found
+
+
+def _names(missing: str | None, module: str) -> bool:
+    """Whether the missing module is the wanted one or a package above it, not one it imports."""
+    return missing is not None and f"{module}.".startswith(f"{missing}.")

@@ -1,0 +1,1 @@
+"""Tasks outside the package, named in configs as ``examples.jugs:FAMILY``."""
