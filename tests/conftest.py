@@ -15,6 +15,12 @@ from agent_rl.tasks.horizon import Horizon
 
 ROOT = Path(__file__).parents[1]
 
+
+def pytest_addoption(parser):
+    parser.addoption("--family", help="hold this task (name or module:ATTRIBUTE) to the contract")
+    parser.addoption("--settings", default="{}", help="its settings as JSON (default: {})")
+
+
 TINY = (
     "profile=smoke",
     "tasks.babyai.horizon=8",
