@@ -113,6 +113,20 @@ def test_every_arm_has_on_every_task_the_learning_rate_that_won_its_equal_budget
     assert not set(trials.seed) & set(study.seeds), "tuning seeds are no study seeds"
 
 
+def test_the_shifted_split_can_have_settings_of_its_own_and_a_task_its_own_budget():
+    content = composed()
+    content["tasks"]["sqlqa"] |= {
+        "shifted_settings": {"hops": 3}, "budget_tokens": 5, "collect_instances": 7,
+    }  # fmt: skip
+    study = study_from(content, "p")
+    task = study.task("sqlqa")
+    assert task.on("test") is task
+    assert task.on("shifted").settings == {**task.settings, "hops": 3}
+    assert study.train_on("sqlqa").budget_tokens == 5
+    assert study.collect_on("sqlqa").instances == 7
+    assert study.train_on("babyai").budget_tokens == study.train.budget_tokens
+
+
 def test_an_arm_has_the_rates_of_its_task_and_others_keep_their_methods():
     content = composed()
     content["learning_rates"] = {"babyai": {"sft": 0.5, "sft_grpo": 0.25}}

@@ -64,12 +64,20 @@ class TaskConfig:
     """Tokens an episode may take."""
     held_out: tuple[str, ...]
     """Goals that only the shifted split contains."""
+    shifted_settings: dict[str, Any]
+    """Settings that differ in the shifted split, e.g. one look-up more."""
     instances: SplitSizes
     demonstrations: DemonstrationConfig
     budget_tokens: int | None
     """What ``train.budget_tokens`` is on this task, where it differs."""
     collect_instances: int | None
     """What ``collect.instances`` is on this task, where it differs."""
+
+    def on(self, split: str) -> TaskConfig:
+        """The task as it is played on one split."""
+        if split != "shifted" or not self.shifted_settings:
+            return self
+        return replace(self, settings={**self.settings, **self.shifted_settings})
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,8 @@ def shared_digest(study: StudyConfig, task: str) -> str:
 def check_task(name: str, task: TaskConfig) -> None:
     """Make the task once, so that an unknown level or setting stops a run before it starts."""
     try:
-        make_env(task.family, task.settings, task.horizon)
+        for split in ("test", "shifted"):
+            make_env(task.family, task.on(split).settings, task.horizon)
     except UserError as error:
         raise UserError(f"tasks.{name}: {error}") from error
 

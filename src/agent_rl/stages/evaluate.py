@@ -73,10 +73,13 @@ def evaluate(
     if contender.folder is not None:
         model = load_policy(contender.folder, "dvc repro", artifacts.base)
     task = study.task(task_name)
-    engine = make_engine(
-        task_name, task, seed=contender.seed or 0, batch_size=study.evaluation.batch_size
-    )
     for split_index, split in enumerate(SPLITS):
+        engine = make_engine(
+            task_name,
+            task.on(split),
+            seed=contender.seed or 0,
+            batch_size=study.evaluation.batch_size,
+        )
         chosen = [i for i in instances if i.split == split]
         for decoding in decodings:
             policy = _policy(contender, model, study, task_name, decoding)

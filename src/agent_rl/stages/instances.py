@@ -27,6 +27,7 @@ def build(study: StudyConfig, task_name: str, artifacts: Artifacts) -> None:
             sizes,
             task.held_out,
             max_distance=task.horizon,
+            shifted_settings=task.shifted_settings,
             progress=lambda *_: bar.update(),
         )
     shared = overlap(instances)

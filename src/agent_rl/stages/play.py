@@ -131,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def run() -> None:
         task = load_task_study(options.task, options.set).task(options.task)
-        env = playable(options.task, task)
+        env = playable(options.task, task.on(options.split))
         if options.instance is not None:
             chosen = named_instance(options.task, task, options.instance)
         else:

@@ -111,7 +111,12 @@ def split_instances(name: str, task: TaskConfig, split: str, number: int) -> lis
             f"number {number - 1} was asked for"
         )
     found, _ = build_instances(
-        task.family, task.settings, {split: number}, task.held_out, max_distance=task.horizon
+        task.family,
+        task.settings,
+        {split: number},
+        task.held_out,
+        max_distance=task.horizon,
+        shifted_settings=task.shifted_settings,
     )
     return found
 

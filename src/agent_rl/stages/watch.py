@@ -129,7 +129,9 @@ def watch(study: StudyConfig, options: argparse.Namespace) -> None:
         artifacts=Artifacts(options.artifacts / options.task),
         temperature=options.temperature,
     )
-    played = make_engine(options.task, task, seed=0).play(policy, watched_episodes(study, options))
+    played = make_engine(options.task, task.on(options.split), seed=0).play(
+        policy, watched_episodes(study, options)
+    )
     columns = reward_columns(played, study, options.reward or list(REWARDS))
     extra: list[list[Column]] = [[] for _ in played]
     if options.credit is not None:
