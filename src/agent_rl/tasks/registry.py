@@ -37,7 +37,7 @@ class Family:
 
 FAMILIES: dict[str, Family] = {
     "babyai": Family(BabyAITask, ("level", "room_size", "num_dists"), BabyAITask.goal_keys),
-    "sqlqa": Family(SqlQATask, ("hops", "tables", "mode"), SqlQATask.goal_keys),
+    "sqlqa": Family(SqlQATask, ("hops", "tables", "mode", "question"), SqlQATask.goal_keys),
 }
 
 

@@ -33,14 +33,16 @@ MAX_WORDS = 8
 
 _MAX_SEED = 2**31
 
-Progress = tuple[int, bool]
-"""Facts established in order, and whether the mail of the next one has been found."""
+KINDS = ("chain", "compare")
+
+Progress = tuple[tuple[int, bool], ...]
+"""Of every chain the facts established in order, and whether the mail of the next one was found."""
 
 
 class SqlQATask(TextTask):
-    """Find one value by a chain of look-ups and answer with it.
+    """Find one value by a chain of look-ups, or compare two of them, and answer.
 
-    The distance counts the look-ups of the chain that are still to be made, in order and each
+    The distance counts the look-ups of every chain that are still to be made, in order and each
     once, and one more for the answer. In ``search`` mode a look-up takes two actions, finding the
     message and reading it. What counts as a look-up is defined in ``database``: a single row,
     picked by its key. Whole tables, repeats, lucky picks and values that are equal by chance bring
@@ -51,6 +53,8 @@ class SqlQATask(TextTask):
         tables: tables of the database, from 5 (those that questions are about) to 10.
         mode: ``sql`` (tools ``tables``, ``schema T``, ``sql Q``) or ``search`` (tools ``search
             WORDS``, ``read ID`` over messages that state the facts).
+        question: ``chain`` (what stands at the end of ``hops`` look-ups) or ``compare`` (which of
+            two names leads to the higher number, each by ``hops`` look-ups).
 
     Raises: UserError when a setting does not exist or does not fit.
     """
@@ -71,7 +75,9 @@ class SqlQATask(TextTask):
     )
     vocabulary: ClassVar[tuple[str, ...]] = VOCABULARY
 
-    def __init__(self, hops: int = 2, tables: int = 6, mode: str = "sql") -> None:
+    def __init__(
+        self, hops: int = 2, tables: int = 6, mode: str = "sql", question: str = "chain"
+    ) -> None:
         super().__init__()
         if type(hops) is not int or not 1 <= hops <= schema.MAX_HOPS:
             raise UserError(f"hops {hops!r}: must be an integer from 1 to {schema.MAX_HOPS}")
@@ -80,11 +86,14 @@ class SqlQATask(TextTask):
             raise UserError(f"tables {tables!r}: must be an integer from {least} to {most}")
         if mode not in MODES:
             raise UserError(f"mode {mode!r} does not exist: choose one of {', '.join(MODES)}")
+        if question not in KINDS:
+            kinds = ", ".join(KINDS)
+            raise UserError(f"question {question!r} does not exist: choose one of {kinds}")
         if mode == "search" and not has_full_text():
             raise UserError("mode 'search' needs an SQLite with FTS5; this Python's has none")
         self.hops, self.tables, self.mode = hops, tables, mode
         self.tools = TOOLS[mode]
-        self._worlds = worlds(hops, tables, mode)
+        self._worlds = worlds(hops, tables, mode, question)
         self._cost = 1 if mode == "sql" else 2
         self._world: World | None = None
         self._over = True
@@ -100,7 +109,7 @@ class SqlQATask(TextTask):
             gymnasium.Env.reset(self, seed=seed, options=options)
         world = self._world = self._worlds[seed]
         self._history: list[Outcome] = []
-        self._progress: Progress = (0, False)
+        self._progress: Progress = ((0, False),) * len(world.question.chains)
         self._answer: str | None = None
         self._over = False
         info = {"valid": True, "success": False, "distance": self._distance()}
@@ -115,22 +124,23 @@ class SqlQATask(TextTask):
             return self._finish(world, outcome.answer)
         if outcome.read or outcome.found:
             self._history.append(outcome)
-            self._progress = _advance(world.question.facts, self._progress, outcome)
+            self._progress = _advance(world.question.chains, self._progress, outcome)
         info = {"valid": outcome.valid, "success": False, "distance": self._distance()}
         return outcome.text, 0.0, False, False, info
 
     def expert_action(self, goal: str | None = None) -> str:
-        """The next look-up of the chain, or the answer. After the end, a no-op.
+        """The next look-up of the first unfinished chain, or the answer. After the end, a no-op.
 
         Raises: ValueError for a goal that is neither the own one nor an alternative.
         """
         question = self._question(goal or "")
         if self._over:
             return self.idle_action()
-        resolved, found = self._progress_to(question)
-        if resolved == len(question.facts):
+        progress = zip(question.chains, self._progress_to(question), strict=True)
+        left = [(chain[n], found) for chain, (n, found) in progress if n < len(chain)]
+        if not left:
             return f"answer {question.answer}"
-        fact = question.facts[resolved]
+        fact, found = left[0]
         if self.mode == "sql":
             return _look_up(fact.table, fact.column, fact.name)
         if not found:
@@ -149,7 +159,7 @@ class SqlQATask(TextTask):
         question = self._question(goal)
         if self._over:
             return 0.0 if self._answer == question.answer else math.inf
-        return self._steps(len(question.facts), self._progress_to(question))
+        return self._steps(question, self._progress_to(question))
 
     def alternative_goals(self) -> tuple[str, ...]:
         """Other questions about the same start, and the same about other starts (at most 12).
@@ -162,16 +172,18 @@ class SqlQATask(TextTask):
         """Actions that make sense now; many more are understood.
 
         Listings, all look-ups about names that are known by now, and as an answer every value that
-        a look-up has brought.
+        a look-up has brought; where two names are compared, those names.
         """
-        self._started()
+        question = self._started().question
         values = list(dict.fromkeys(self._values()))
         if self.mode == "sql":
             listings = ["tables", *(f"schema {table}" for table in self._started().rows)]
         else:
             listings = [self.idle_action(), *(f"read {number}" for number in self._listed())]
-        answers = (f"answer {value}" for _, value in values)
-        return (*listings, *self._look_ups(values), *answers)
+        found = [value for _, value in values]
+        if len(question.chains) == 2:
+            found = [chain[0].name for chain in question.chains]
+        return (*listings, *self._look_ups(values), *(f"answer {value}" for value in found))
 
     def instance_hash(self) -> str:
         """SHA-256 of the content, whatever the order of tables and rows, and of the question."""
@@ -226,11 +238,11 @@ class SqlQATask(TextTask):
         return RIGHT if success else WRONG, float(success), True, False, info
 
     def _distance(self) -> float:
-        return self._steps(self.hops, self._progress)
+        return self._steps(self._started().question, self._progress)
 
-    def _steps(self, hops: int, progress: Progress) -> float:
-        resolved, found = progress
-        return float((hops - resolved) * self._cost - found + 1)
+    def _steps(self, question: Question, progress: Progress) -> float:
+        left = question.look_ups * self._cost + 1
+        return float(left - sum(done * self._cost + found for done, found in progress))
 
     def _question(self, goal: str) -> Question:
         world = self._started()
@@ -241,9 +253,9 @@ class SqlQATask(TextTask):
         return world.others[goal]
 
     def _progress_to(self, question: Question) -> Progress:
-        progress: Progress = (0, False)
+        progress: Progress = ((0, False),) * len(question.chains)
         for outcome in self._history:
-            progress = _advance(question.facts, progress, outcome)
+            progress = _advance(question.chains, progress, outcome)
         return progress
 
     def _values(self) -> Iterator[tuple[Fact, str]]:
@@ -264,8 +276,8 @@ class SqlQATask(TextTask):
 
     def _look_ups(self, values: list[tuple[Fact, str]]) -> list[str]:
         world = self._started()
-        start = world.question.facts[0]
-        known = {start.name: start.table}
+        starts = [chain[0] for chain in world.question.chains]
+        known = {start.name: start.table for start in starts}
         for fact, value in values:
             pool = schema.TABLES[fact.table].columns[fact.column]
             if pool in schema.CORE:
@@ -287,11 +299,18 @@ def _look_up(table: str, column: str, name: str) -> str:
     return f"sql select {column} from {table} where {schema.TABLES[table].key} = ' {name} '"
 
 
-def _advance(facts: tuple[Fact, ...], progress: Progress, outcome: Outcome) -> Progress:
-    """Progress along a chain after one more action; only its next fact counts."""
-    resolved, found = progress
-    if resolved == len(facts):
-        return progress
-    if facts[resolved] in outcome.read:
-        return resolved + 1, False
-    return resolved, found or facts[resolved] in outcome.found
+def _advance(
+    chains: tuple[tuple[Fact, ...], ...], progress: Progress, outcome: Outcome
+) -> Progress:
+    """Progress after one more action: at most one chain moves, and only by its next fact."""
+    for index, (chain, (resolved, found)) in enumerate(zip(chains, progress, strict=True)):
+        if resolved == len(chain):
+            continue
+        if chain[resolved] in outcome.read:
+            moved = (resolved + 1, False)
+        elif not found and chain[resolved] in outcome.found:
+            moved = (resolved, True)
+        else:
+            continue
+        return (*progress[:index], moved, *progress[index + 1 :])
+    return progress

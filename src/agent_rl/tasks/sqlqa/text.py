@@ -14,6 +14,8 @@ MAX_CELLS = 12
 
 NOTHING = "none"
 MORE = "more"
+HIGHER = "higher"
+"""Word with which a comparison begins."""
 UNKNOWN = "?"
 """Stands for whatever is no word of the task, so that nothing can be said through the database."""
 RIGHT, WRONG = "right", "wrong"
@@ -28,7 +30,7 @@ _WORD = re.compile(r"[a-z0-9]+")
 VOCABULARY = tuple(
     dict.fromkeys(
         (
-            *("goal", "of", "is", ".", ",", ";", "'", "=", "*"),
+            *("goal", "of", "is", HIGHER, ".", ",", ";", "'", "=", "*"),
             *("tables", "schema", "sql", "search", "read", "answer"),
             *("select", "from", "where", "and"),
             *(NOTHING, MORE, UNKNOWN, RIGHT, WRONG),

@@ -22,6 +22,7 @@ from agent_rl.tasks.sqlqa.schema import (
     goal_key,
     paths,
 )
+from agent_rl.tasks.sqlqa.text import HIGHER
 
 MAX_WORLDS = 4096
 """Instances kept per settings."""
@@ -43,6 +44,9 @@ class Fact(NamedTuple):
     name: str
     """Key of the row."""
     column: str
+
+
+Cells = dict[Fact, Value]
 
 
 class Mail(NamedTuple):
@@ -68,12 +72,18 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A chain of look-ups and its answer."""
+    """Chains of look-ups and the answer that they give together."""
 
     text: str
-    facts: tuple[Fact, ...]
+    chains: tuple[tuple[Fact, ...], ...]
+    """One chain, or the two whose last values are compared."""
     answer: str
     key: str
+
+    @property
+    def look_ups(self) -> int:
+        """Facts that must be established."""
+        return sum(len(chain) for chain in self.chains)
 
 
 @dataclass(slots=True)
@@ -85,7 +95,7 @@ class World:
     """Rows of every table, both in the order in which the database gets them."""
     question: Question
     others: dict[str, Question]
-    cells: dict[Fact, Value]
+    cells: Cells
     mails: tuple[Mail, ...]
     """Messages by number, from 1 (search mode)."""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
@@ -119,40 +129,65 @@ def _draw_rows(rng: random.Random, chosen: dict[str, Table]) -> dict[str, tuple[
     return rows
 
 
-def _question(path: Path, name: str, cells: dict[Fact, Value]) -> Question:
-    """The chain that starts at the row ``name``."""
-    start, columns = path
-    table, at, facts = start, name, []
+def _chain(path: Path, name: str, cells: Cells) -> tuple[Fact, ...]:
+    """The look-ups along a path from the row ``name``."""
+    table, columns = path
+    at, facts = name, []
     for column in columns:
         fact = Fact(table, at, column)
         facts.append(fact)
         table, at = CORE[table].columns[column], str(cells[fact])
-    words = " of ".join(reversed(columns))
-    return Question(f"{words} of {start} {name}", tuple(facts), at, goal_key(path))
+    return tuple(facts)
+
+
+def _words(path: Path) -> str:
+    start, columns = path
+    return f"{' of '.join(reversed(columns))} of {start}"
+
+
+def _question(path: Path, name: str, cells: Cells) -> Question:
+    """What stands at the end of the chain from the row ``name``."""
+    chain = _chain(path, name, cells)
+    return Question(f"{_words(path)} {name}", (chain,), str(cells[chain[-1]]), goal_key(path))
+
+
+def _comparison(path: Path, pair: tuple[str, str], cells: Cells) -> Question | None:
+    """Which of two rows leads to the higher number; None where the numbers are equal."""
+    chains = tuple(_chain(path, name, cells) for name in pair)
+    first, second = (int(cells[chain[-1]]) for chain in chains)
+    if first == second:
+        return None
+    text = f"{HIGHER} {_words(path)} {pair[0]} , {pair[1]}"
+    return Question(text, chains, pair[0] if first > second else pair[1], goal_key(path))
 
 
 def _other_questions(
-    own: Question, path: Path, names: Sequence[str], cells: dict[Fact, Value]
+    own: Question, path: Path, names: Sequence[str], cells: Cells
 ) -> dict[str, Question]:
-    """Chains of at most the same length from the same row, and the same chain from other rows.
+    """Chains of at most the same length from the same row, and the same chain from other rows; of
+    a comparison also the same two rows compared by other numbers.
 
     Those with the right answer are left out: answering them would win.
     """
     start, columns = path
-    first = own.facts[0].name
+    first = own.chains[0][0].name
     found = [
         _question(other, first, cells)
         for hops in range(1, len(columns) + 1)
         for other in paths(hops, (start,), open_end=True)
     ]
     found += [_question(path, name, cells) for name in names if name != first][:2]
+    if len(own.chains) == 2:
+        pair = (first, own.chains[1][0].name)
+        compared = (_comparison(other, pair, cells) for other in numeric_paths(len(columns), start))
+        found += [one for one in compared if one is not None]
     wrong = sorted((one for one in found if one.answer != own.answer), key=lambda one: one.text)
     # Evenly spaced, so that the bound does not favour the beginning of the alphabet.
     stride = max(1, -(-len(wrong) // MAX_OTHERS))
     return {one.text: one for one in wrong[::stride]}
 
 
-def _mails(rng: random.Random, cells: dict[Fact, Value]) -> tuple[Mail, ...]:
+def _mails(rng: random.Random, cells: Cells) -> tuple[Mail, ...]:
     """One message per fact; of a distractor, one per row, so that numbers stay below 100."""
     mails = []
     for fact, value in cells.items():
@@ -167,7 +202,35 @@ def _mails(rng: random.Random, cells: dict[Fact, Value]) -> tuple[Mail, ...]:
     return tuple(mails)
 
 
-def generate(seed: int, hops: int, tables: int, mode: str) -> World:
+def numeric_paths(hops: int, *starts: str) -> list[Path]:
+    """Chains of look-ups that end with a number."""
+    return [path for path in paths(hops, starts) if isinstance(POOLS[_end(path)][0], int)]
+
+
+def _end(path: Path) -> str:
+    """Pool of the values at the end of a path."""
+    table, columns = path
+    for column in columns:
+        table = CORE[table].columns[column]
+    return table
+
+
+def _draw_question(
+    rng: random.Random, hops: int, kind: str, rows: dict[str, tuple[Row, ...]], cells: Cells
+) -> tuple[Path, Question]:
+    starts = [table for table in CORE if table in rows]
+    if kind == "chain":
+        path = rng.choice(paths(hops, tuple(starts)))
+        return path, _question(path, rng.choice([str(row[0]) for row in rows[path[0]]]), cells)
+    while True:
+        path = rng.choice(numeric_paths(hops, *starts))
+        first, second = rng.sample([str(row[0]) for row in rows[path[0]]], 2)
+        question = _comparison(path, (first, second), cells)
+        if question is not None:
+            return path, question
+
+
+def generate(seed: int, hops: int, tables: int, mode: str, kind: str = "chain") -> World:
     """The instance of a seed."""
     rng = random.Random(seed)
     extra = rng.sample(list(DISTRACTORS), tables - MIN_TABLES)
@@ -181,9 +244,8 @@ def generate(seed: int, hops: int, tables: int, mode: str) -> World:
         for row in rows
         for column, value in zip(TABLES[table].columns, row[1:], strict=True)
     }
-    path = rng.choice(paths(hops, tuple(table for table in CORE if table in drawn)))
+    path, own = _draw_question(rng, hops, kind, drawn, cells)
     names = [str(row[0]) for row in drawn[path[0]]]
-    own = _question(path, rng.choice(names), cells)
     order = rng.sample(list(drawn), len(drawn))
     return World(
         mode=mode,
@@ -198,8 +260,8 @@ def generate(seed: int, hops: int, tables: int, mode: str) -> World:
 class Worlds:
     """Instances by seed: generated on first use, the least recently used ones are forgotten."""
 
-    def __init__(self, hops: int, tables: int, mode: str) -> None:
-        self._settings = (hops, tables, mode)
+    def __init__(self, hops: int, tables: int, mode: str, kind: str) -> None:
+        self._settings = (hops, tables, mode, kind)
         self._kept: OrderedDict[int, World] = OrderedDict()
 
     def __getitem__(self, seed: int) -> World:
@@ -214,6 +276,6 @@ class Worlds:
 
 
 @lru_cache(maxsize=16)
-def worlds(hops: int, tables: int, mode: str) -> Worlds:
+def worlds(hops: int, tables: int, mode: str, kind: str) -> Worlds:
     """The instances of these settings, shared by all environments of this process."""
-    return Worlds(hops, tables, mode)
+    return Worlds(hops, tables, mode, kind)
