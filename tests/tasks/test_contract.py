@@ -25,6 +25,7 @@ SETTINGS = {
     "babyai": [
         {"level": "GoToLocal", "room_size": 6, "num_dists": 3},
         {"level": "PutNextLocal", "room_size": 5, "num_dists": 3},
+        {"level": "PickupLoc", "room_size": 5, "num_dists": 3},
     ],
     "sqlqa": [{"hops": 2, "mode": "sql"}, {"hops": 2, "mode": "search"}],
     "examples.jugs:FAMILY": [{"largest": 7}],
