@@ -20,6 +20,8 @@ from agent_rl.tasks.sqlqa.text import normalise, render_rows, statement
 SETTINGS = [
     *({"hops": hops, "tables": 6} for hops in (1, 2, 3, 4)),
     {"hops": 2, "tables": 10},
+    *({"hops": hops, "question": "compare"} for hops in (1, 2)),
+    {"hops": 2, "question": "compare", "mode": "search"},
     *({"hops": hops, "tables": 10, "mode": "search"} for hops in (1, 2, 4)),
 ]
 HOSTILE = (
@@ -63,7 +65,7 @@ def chain(task):
             f"sql select {fact.column} from {fact.table} "
             f"where {schema.TABLES[fact.table].key} = ' {fact.name} '",
         )
-        for fact in task._world.question.facts
+        for fact in task._world.question.chains[0]
     ]
 
 
@@ -78,11 +80,13 @@ def test_gymnasium_accepts_what_is_registered(name):
 def test_the_expert_wins_and_the_distance_falls_by_one_each_time(given):
     task = make(**given)
     per_look_up = 2 if given.get("mode") == "search" else 1
+    chains = 2 if given.get("question") == "compare" else 1
     for seed in range(150):
         text, info = task.reset(seed=seed)
         assert text == f"goal {task._world.question.text} ."
         assert info == {
-            "valid": True, "success": False, "distance": given["hops"] * per_look_up + 1.0
+            "valid": True, "success": False,
+            "distance": given["hops"] * chains * per_look_up + 1.0,
         }  # fmt: skip
         left, terminated = info["distance"], False
         while not terminated:
@@ -97,7 +101,7 @@ def test_the_distance_is_right_after_random_and_hostile_actions(given):
     task = make(**given)
     ended = progressed = 0
     for seed in range(60):
-        record = play(task, seed, length=random.Random(seed).randrange(1, 8))
+        record = play(task, seed, length=random.Random(seed).randrange(1, 16))
         distances = [info["distance"] for *_, info in record]
         if record[-1][2]:
             ended += 1
@@ -125,7 +129,8 @@ def test_when_only_the_answer_is_missing_it_has_been_shown(given):
             shown.update(text.split())
             if info["distance"] == 1:
                 reached += 1
-                assert task._world.question.answer in shown
+                for chain in task._world.question.chains:
+                    assert str(task._world.cells[chain[-1]]) in shown
     assert reached
 
 
@@ -328,7 +333,7 @@ def test_a_dump_of_a_table_is_cut_and_earns_nothing():
                 text, *_, info = task.step(f"sql select {columns} from {table}")
                 assert text.endswith("; more") and info["valid"]
                 assert info["distance"] == start["distance"]
-        fact = task._world.question.facts[0]
+        fact = task._world.question.chains[0][0]
         key = schema.TABLES[fact.table].key
         # Below the cap a list is still no look-up.
         names = [row[0] for row in task._world.rows[fact.table] if row[0] != fact.name][:2]
@@ -342,7 +347,7 @@ def test_rows_picked_by_place_or_order_earn_nothing():
     task = make(hops=1)
     for seed in range(30):
         _, start = task.reset(seed=seed)
-        fact = task._world.question.facts[0]
+        fact = task._world.question.chains[0][0]
         key = schema.TABLES[fact.table].key
         shown = set()
         names = [row[0] for row in task._world.rows[fact.table]]
@@ -374,7 +379,7 @@ def test_values_that_are_equal_by_chance_earn_nothing():
     task, met = make(hops=1), 0
     for seed in range(200):
         _, start = task.reset(seed=seed)
-        fact = task._world.question.facts[0]
+        fact = task._world.question.chains[0][0]
         for other, value in task._world.cells.items():
             if str(value) != task._world.question.answer or other == fact:
                 continue
@@ -414,7 +419,7 @@ def test_one_statement_cannot_make_two_look_ups():
     task = make(hops=2)
     task.reset(seed=0)
     (_, first), _ = chain(task)
-    start, then = task._world.question.facts
+    start, then = task._world.question.chains[0]
     key = schema.TABLES[start.table].key
     inner = first.removeprefix("sql ")
     for query in (
@@ -431,7 +436,7 @@ def test_look_ups_count_however_they_are_written():
     task = make(hops=1)
     for seed in range(30):
         task.reset(seed=seed)
-        fact = task._world.question.facts[0]
+        fact = task._world.question.chains[0][0]
         key, name = schema.TABLES[fact.table].key, fact.name
         for query in (
             f"select {fact.column} from {fact.table} where {key} = '{name}'",
@@ -461,7 +466,7 @@ def test_searches_that_are_cut_and_wrong_mails_earn_nothing():
     task = make(hops=2, mode="search")
     for seed in range(30):
         _, start = task.reset(seed=seed)
-        fact, then = task._world.question.facts
+        fact, then = task._world.question.chains[0]
         for action in ("search city", "search of", f"search {then.column} {then.name}"):
             assert task.step(action)[4]["distance"] == start["distance"]
         for number, mail in enumerate(task._world.mails, 1):

@@ -125,7 +125,9 @@ class BabyAITask(TextTask):
         if not goal:
             return self._distance()
         planner = self._other(goal)
-        return planner.distance(planner.layout(self._cells), self._pose)
+        layout = planner.layout(self._cells)
+        # To put next is an event: once it has happened, a plan would bring it about again.
+        return 0.0 if planner.holds(layout, self._pose) else planner.distance(layout, self._pose)
 
     def alternative_goals(self) -> tuple[str, ...]:
         """Goals of the same kind about other objects (put-next: at most 12 pairs)."""

@@ -172,7 +172,8 @@ class SqlQATask(TextTask):
         """Actions that make sense now; many more are understood.
 
         Listings, all look-ups about names that are known by now, and as an answer every value that
-        a look-up has brought; where two names are compared, those names.
+        a look-up has brought; where two names are compared, those names once both numbers are
+        known.
         """
         question = self._started().question
         values = list(dict.fromkeys(self._values()))
@@ -182,7 +183,8 @@ class SqlQATask(TextTask):
             listings = [self.idle_action(), *(f"read {number}" for number in self._listed())]
         found = [value for _, value in values]
         if len(question.chains) == 2:
-            found = [chain[0].name for chain in question.chains]
+            done = self._distance() == 1
+            found = [chain[0].name for chain in question.chains] if done else []
         return (*listings, *self._look_ups(values), *(f"answer {value}" for value in found))
 
     def instance_hash(self) -> str:
