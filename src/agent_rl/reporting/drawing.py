@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -211,3 +212,19 @@ def seeds_text(counts: list[int]) -> str:
         return "no seed"
     low, high = min(counts), max(counts)
     return f"{low} seed{'s' if low != 1 else ''}" if low == high else f"{low} to {high} seeds"
+
+
+def sentences(parts: Iterable[str]) -> str:
+    """Parts of an alternative text, each closed by a full stop."""
+    return " ".join(f"{part}." for part in parts)
+
+
+def own_axes(tasks: list[str]) -> str:
+    """A sentence for captions of figures in which the axes of two tasks must not be compared."""
+    return " Axis ranges are set for each task." if len(tasks) > 1 else ""
+
+
+def panel_title(task: str, text: str, width: int) -> str:
+    """Title of a small panel in one line of at most ``width`` characters, else in two."""
+    line = f"{task}: {text}"
+    return line if len(line) <= width else f"{task}:\n{text}"

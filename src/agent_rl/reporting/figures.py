@@ -1,4 +1,4 @@
-"""Figures of finished runs (main result, success by distance), and the list of all figures.
+"""The main result, and the list of all figures.
 
 ``draw_all`` makes every figure of the report; a figure whose numbers are absent becomes a
 :class:`Gap` with its reason, so that a missing arm or column is seen and nothing crashes.
@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 
 from agent_rl.evaluation import statistics as st
 from agent_rl.reporting import drawing, style, summary
 from agent_rl.reporting.drawing import Plot, SavedFigure
 from agent_rl.reporting.figures_cost import cost, end_reasons
+from agent_rl.reporting.figures_distance import success_by_distance
 from agent_rl.reporting.figures_pipeline import pipeline
 from agent_rl.reporting.figures_training import (
     learning_curves,
@@ -29,8 +29,6 @@ from agent_rl.reporting.figures_training import (
 from agent_rl.reporting.tables import SPLITS, Results
 
 SPLIT_TITLES = {"test": "test instances", "shifted": "shifted instances"}
-MIN_EPISODES = 20
-"""Distances at the far end are pooled until this many episodes of a run are in the last bin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,7 @@ def main_results(results: Results) -> Plot | None:
         return None
     arms = style.arm_order({arm for task in tasks for arm in results.trained(task)})
     width = max(7.0, 2.4 + 0.62 * len(arms) * len(SPLITS))
-    figure = style.new_figure(width, 0.4 + 3.3 * len(tasks))
+    figure = style.new_figure(width, 0.4 + 3.5 * len(tasks))
     grid = figure.subplots(len(tasks), len(SPLITS), squeeze=False, sharex=True, sharey=True)
     rows: list[dict[str, object]] = []
     counts: list[int] = []
@@ -86,6 +84,7 @@ def main_results(results: Results) -> Plot | None:
         for axes, split in zip(row_axes, SPLITS, strict=True):
             rows += _success_panel(axes, results, task, split, arms)
             axes.set_title(f"{task}: {SPLIT_TITLES[split]}")
+            axes.tick_params(labelbottom=True)
         row_axes[0].set_ylabel("success rate (greedy)")
         counts += [len(summary.rates(results, task, arm)) for arm in arms]
     drawing.finish(figure)
@@ -121,9 +120,12 @@ def _success_panel(
         arm = style.ARMS[method]
         # Runs stand left of their mean, in the order of the seeds: nothing hides anything, and
         # there is no random jitter.
-        offsets = np.linspace(-0.34, -0.06, len(by_seed)) if len(by_seed) > 1 else [-0.2]
-        for offset, (seed, rate) in zip(offsets, by_seed.items(), strict=False):
-            axes.plot(index + offset, rate, "o", color=arm.color, alpha=0.55, markersize=3, mew=0)
+        size = len(by_seed)
+        places = index + (np.linspace(-0.34, -0.06, size) if size > 1 else np.full(size, -0.2))
+        axes.plot(
+            places, list(by_seed.values()), "o", color=arm.color, alpha=0.55, markersize=3, mew=0
+        )
+        for seed, rate in by_seed.items():
             rows.append(
                 {"task": task, "split": split, "method": method, "kind": "run", "seed": seed}
                 | {"value": rate}
@@ -184,116 +186,3 @@ def _main_alt(results: Results, tasks: list[str]) -> str:
         ]
         parts.append(f"{task}: " + ", ".join(values))
     return "Mean greedy success on test instances. " + ". ".join(parts) + "."
-
-
-def success_by_distance(results: Results) -> Plot | None:
-    """Success against the number of steps that the expert needs, one panel per arm."""
-    frame = results.by_distance
-    frame = frame[(frame["split"] == "test") & (frame["decoding"] == "greedy")]
-    panels = [
-        (task, method)
-        for task in results.tasks
-        for method in results.trained(task)
-        if ((frame["task"] == task) & (frame["method"] == method)).any()
-    ]
-    if not panels:
-        return None
-    columns = 4
-    per_task = {task: [m for t, m in panels if t == task] for task in dict(panels)}
-    heights = {task: math.ceil(len(arms) / columns) for task, arms in per_task.items()}
-    figure = style.new_figure(10.0, 0.5 + 2.1 * sum(heights.values()))
-    grid = figure.subplots(sum(heights.values()), columns, squeeze=False, sharey=True)
-    rows: list[pd.DataFrame] = []
-    top = 0
-    for task, arms in per_task.items():
-        binned = _bin_distances(frame[frame["task"] == task])
-        for index in range(heights[task] * columns):
-            axes = grid[top + index // columns][index % columns]
-            if index >= len(arms):
-                axes.set_visible(False)
-                continue
-            rows.append(_distance_panel(axes, binned, task, arms[index]))
-            if index % columns == 0:
-                axes.set_ylabel("success rate")
-            if index + columns >= len(arms):
-                axes.set_xlabel("expert steps at the start, $d_0$")
-        top += heights[task]
-    base = style.ARMS["base"]
-    line = Line2D([], [], color=base.color, linewidth=1.2, linestyle="--", label="base")
-    figure.legend(handles=[line], loc="outside lower right", handlelength=3)
-    drawing.finish(figure)
-    data = pd.concat(rows, ignore_index=True).drop_duplicates(ignore_index=True)
-    return Plot(
-        "success_by_distance",
-        figure,
-        data,
-        "Greedy success on test instances by the expert's number of steps at the start; mean and "
-        f"{summary.LEVEL:.0%} t-interval over seeds; dashed: the base. Each run plays "
-        f"{int(data['episodes_per_run'].min())} to {int(data['episodes_per_run'].max())} episodes "
-        "per point; the last point pools the rare long distances.",
-        "Success against difficulty for every trained arm, with the base for comparison.",
-    )
-
-
-def _bin_distances(frame: pd.DataFrame) -> pd.DataFrame:
-    """Pool the far distances so that the last bin has ``MIN_EPISODES`` episodes of each run.
-
-    All arms play the same instances, so the bins are the same for all of them.
-    """
-    per_run = frame.groupby(["method", "seed", "distance"])["episodes"].sum()
-    sizes = per_run.groupby("distance").max().sort_index(ascending=False).cumsum()
-    enough = sizes[sizes >= MIN_EPISODES]
-    last = int(enough.index[0]) if len(enough) else int(frame["distance"].min())
-    bins = frame.assign(
-        pooled=frame["distance"].max() > last, distance=frame["distance"].clip(upper=last)
-    )
-    keys = ["method", "seed", "distance", "pooled"]
-    summed = bins.groupby(keys, as_index=False)[["episodes", "successes"]].sum()
-    return summed.assign(
-        rate=summed["successes"] / summed["episodes"],
-        open_end=summed["pooled"] & (summed["distance"] == last),
-    )
-
-
-def _distance_curve(binned: pd.DataFrame, method: str) -> pd.DataFrame:
-    rows = []
-    for distance, group in binned[binned["method"] == method].groupby("distance"):
-        estimate = st.t_interval(group["rate"], summary.LEVEL)
-        rows.append(
-            {
-                "x": distance,
-                "value": estimate.value,
-                "low": estimate.low,
-                "high": estimate.high,
-                "n": estimate.n,
-                "episodes_per_run": group["episodes"].mean(),
-                "and_longer": bool(group["open_end"].any()),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def _distance_panel(axes: Axes, binned: pd.DataFrame, task: str, method: str) -> pd.DataFrame:
-    drawing.success_axis(axes)
-    curves = []
-    for name in ("base", method):
-        curve = _distance_curve(binned, name)
-        if curve.empty:
-            continue
-        if name == "base":
-            base = style.ARMS["base"]
-            axes.plot(curve["x"], curve["value"], color=base.color, ls="--", lw=1.2)
-        else:
-            drawing.draw_mean(axes, curve, name)
-        curves.append(curve.assign(task=task, method=name))
-    data = pd.concat(curves, ignore_index=True)
-    ticks = sorted(data["x"].unique())
-    ticks = ticks[:: max(1, math.ceil(len(ticks) / 8))]
-    last = data["x"].max()
-    if ticks[-1] != last:
-        ticks = [*[tick for tick in ticks if last - tick >= 2], last]
-    more = bool(data["and_longer"].any())
-    names = [f"≥{int(t)}" if more and t == last else f"{int(t)}" for t in ticks]
-    axes.set_xticks(ticks, names)
-    axes.set_title(f"{task}: {style.label(method)}", fontsize=9)
-    return data

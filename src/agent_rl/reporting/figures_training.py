@@ -109,7 +109,7 @@ def learning_curves(results: Results) -> Plot | None:
             drawing.label_ends(axes, ends)
             parts += [frame.assign(task=task) for frame in drawn]
         row_axes[0].set_title(f"{task}: by total tokens")
-        row_axes[1].set_title("by environment steps")
+        row_axes[1].set_title(f"{task}: by environment steps")
         row_axes[0].set_ylabel("success rate, validation (greedy)")
         row_axes[0].set_xlabel("tokens processed (sampling, training, data)")
         row_axes[1].set_xlabel("environment steps")
@@ -122,17 +122,16 @@ def learning_curves(results: Results) -> Plot | None:
         f"band: {_BAND} over {_seeds(parts)}. Runs are interpolated linearly between their own "
         "measured points to one grid; nothing is smoothed. Dashed: the base on the same instances. "
         "RFT and DPO begin where the rollouts that they learn from are paid for. Right: only "
-        "the arms that interact while they train.",
-        "Learning curves. Last mean per arm: "
-        + "; ".join(
-            f"{task} "
+        "the arms that interact while they train." + drawing.own_axes(tasks),
+        "Learning curves. Last mean on validation: "
+        + drawing.sentences(
+            f"{task}, base {_base_on_validation(results, task):.2f}, "
             + ", ".join(
                 f"{style.label(arm)} {summary.final_validation(results, task, arm):.2f}"
                 for arm in _arms_with(results, task, "val_success_rate", results.trained(task))
             )
             for task in tasks
-        )
-        + ".",
+        ),
     )
 
 
@@ -144,21 +143,28 @@ def reward_vs_success(results: Results) -> Plot | None:
     if not tasks:
         return None
     per_task = {task: _arms_with(results, task, "reward_mean", list(style.RL)) for task in tasks}
-    columns = max(len(arms) for arms in per_task.values())
-    figure = style.new_figure(max(5.0, 2.6 * columns), 0.8 + 2.5 * len(tasks))
-    grid = figure.subplots(len(tasks), columns, squeeze=False, sharey=True)
+    # One column per arm, so that the tasks of an arm stand one below the other.
+    columns = style.arm_order({arm for arms in per_task.values() for arm in arms})
+    figure = style.new_figure(max(5.0, 2.6 * len(columns)), 0.8 + 2.5 * len(tasks))
+    grid = figure.subplots(len(tasks), len(columns), squeeze=False, sharey="row")
     parts: list[pd.DataFrame] = []
     for row_axes, task in zip(grid, tasks, strict=True):
-        for axes in row_axes[len(per_task[task]) :]:
-            axes.set_visible(False)
-        for axes, arm in zip(row_axes, per_task[task], strict=False):
+        for axes, arm in zip(row_axes, columns, strict=True):
+            if arm not in per_task[task]:
+                axes.set_visible(False)
+                continue
             parts += [part.assign(task=task) for part in _reward_panel(axes, results, task, arm)]
-            axes.set_title(f"{task}: {style.label(arm)}", fontsize=9)
+            axes.set_title(drawing.panel_title(task, style.label(arm), 27), fontsize=9)
             axes.set_xlabel("RL update")
-        row_axes[0].set_ylabel("per episode, mean over a batch")
-    grid[0][0].set_ylim(bottom=min(0.0, grid[0][0].get_ylim()[0]))
+        first = row_axes[columns.index(per_task[task][0])]
+        first.set_ylabel("per episode, mean over a batch")
+        first.tick_params(labelleft=True)
+        lows = [
+            part[["value", "low"]].min(axis=None) for part in parts if part["task"].iloc[0] == task
+        ]
+        first.set_ylim(bottom=min(0.0, *lows))
     handles = [
-        Line2D([], [], color=style.ARMS[style.RL[-2]].color, linewidth=2.6, label="true success"),
+        Line2D([], [], color=style.MUTED, linewidth=2.6, label="true success (arm's colour)"),
         Line2D([], [], color=style.INK, linewidth=1.3, ls=(0, (2.5, 1.5)), label="reward"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=2, handlelength=3)
@@ -170,8 +176,10 @@ def reward_vs_success(results: Results) -> Plot | None:
         "Mean reward of an episode as the learner sees it, and true success in the same training "
         f"episodes; mean and {_BAND} over {_seeds(parts)}. A reward that rises "
         "while success does not is reward hacking. A constant offset is not: the shaped reward "
-        "adds, without discount, the same amount to every episode from the same start.",
-        "Per RL arm: training reward and true success over updates.",
+        "adds, without discount, the same amount to every episode from the same start."
+        + drawing.own_axes(tasks),
+        "Training reward and true success over updates, first to last mean. "
+        + drawing.sentences(_rise_alt(parts, task) for task in tasks),
     )
 
 
@@ -192,6 +200,18 @@ def _reward_panel(axes: Axes, results: Results, task: str, arm: str) -> list[pd.
         parts.append(mean.assign(kind="mean", method=arm, measure=column, against="rl_update"))
     axes.set_xlim(left=0)
     return [part.assign(seed=pd.NA) for part in parts]
+
+
+def _rise_alt(parts: list[pd.DataFrame], task: str) -> str:
+    """First and last mean of reward and success of every arm of a task."""
+    arms: dict[str, list[str]] = {}
+    names = {"success_rate": "success", "reward_mean": "reward"}
+    for part in parts:
+        if part["task"].iloc[0] == task:
+            ends = part["value"].iloc[0], part["value"].iloc[-1]
+            text = f"{names[part['measure'].iloc[0]]} {ends[0]:.2f} to {ends[1]:.2f}"
+            arms.setdefault(style.label(part["method"].iloc[0]), []).append(text)
+    return f"{task}: " + "; ".join(f"{arm} {', '.join(texts)}" for arm, texts in arms.items())
 
 
 def training_health(results: Results) -> Plot | None:
@@ -230,6 +250,18 @@ def training_health(results: Results) -> Plot | None:
         "Left: mean entropy of the policy on sampled tokens. Right: share of groups in which all "
         "advantages are 0, so that no gradient comes from them; with turn credit and shaping "
         "a group in which everyone failed still has advantages, so it is not counted. Thin: "
-        f"single runs; thick: mean; band: {_BAND} over {_seeds(parts)}.",
-        "Entropy and dead-group share over updates for the RL arms.",
+        f"single runs; thick: mean; band: {_BAND} over {_seeds(parts)}." + drawing.own_axes(tasks),
+        "Entropy and dead-group share over updates for the RL arms; last means. "
+        + drawing.sentences(_health_alt(parts, task) for task in tasks),
     )
+
+
+def _health_alt(parts: list[pd.DataFrame], task: str) -> str:
+    """Last entropy and share of dead groups of every arm of a task."""
+    texts = []
+    for column, name in (("entropy", "entropy"), ("dead_group_share", "dead groups")):
+        here = [part for part in parts if (part["task"].iloc[0], part["measure"].iloc[0]) == (
+            task, column)]  # fmt: skip
+        ends = [f"{style.label(arm)} {y:.2f}" for arm, (_, y) in _ends(here).items()]
+        texts += [f"{name} {', '.join(ends)}"] if ends else []
+    return f"{task}: {'; '.join(texts)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from agent_rl.reporting import style, summary
+from agent_rl.reporting import facts, style, summary
 from agent_rl.reporting.document import count, interval, number
 from agent_rl.reporting.summary import Contrast
 from agent_rl.reporting.tables import Results, load_results
@@ -16,6 +16,48 @@ def question() -> str:
     return (
         "On multi-step tasks, when does reinforcement learning over whole trajectories beat "
         "supervised fine-tuning and single-turn preference tuning, and at what cost?"
+    )
+
+
+def names(tasks: list[str]) -> str:
+    """Task names in running text: "a", "a and b", "a, b and c"."""
+    if not tasks:
+        return "none"
+    *most, last = tasks
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def number_word(size: int, noun: str) -> str:
+    """A small count with its noun: "one task", "two tasks"."""
+    words = ("no", "one", "two", "three", "four", "five", "six")
+    word = words[size] if size < len(words) else str(size)
+    return f"{word} {noun}{'' if size == 1 else 's'}"
+
+
+def tasks_lead(results: Results) -> str:
+    """How many tasks the study has."""
+    return f"It is asked here on {number_word(len(results.tasks), 'task')}:"
+
+
+def task_sentence(results: Results, task: str) -> str:
+    """One task in words: what the agent does, and how far it has to go."""
+    frame = results.by_distance
+    distances = frame.loc[(frame["task"] == task) & (frame["split"] == "test"), "distance"]
+    text = f"**{task}**: {facts.description(facts.task_facts(results.provenance, task))}"
+    if distances.empty:
+        return text
+    low, high = int(distances.min()), int(distances.max())
+    steps = number_word(low, "step") if low == high else f"{low} to {high} steps"
+    return f"{text} The expert needs {steps} on test instances."
+
+
+def scope(results: Results) -> str:
+    """How far the answer reaches."""
+    tasks = results.tasks
+    policy = "one base policy" if len(tasks) == 1 else "one base policy for each"
+    return (
+        f"The study stands on {number_word(len(tasks), 'task')} ({names(tasks)}) and {policy}: "
+        "it says what happened there, not what happens everywhere."
     )
 
 
@@ -62,6 +104,64 @@ def answer_claims(results: Results, task: str) -> list[str]:
     return [claim(summary.contrast(results, task, left, right)) for left, right in pairs]
 
 
+_ACROSS = {
+    "higher": "**higher** on",
+    "lower": "**lower** on",
+    "inconclusive": "**inconclusive** on",
+    "descriptive": "descriptive (too few seeds) on",
+    "refused": "refused (unequal budgets) on",
+    "missing": "not compared on",
+}
+"""Words of a contrast in the order in which they are counted."""
+
+
+def across_lead(results: Results) -> str:
+    """What the lines on all tasks are."""
+    return (
+        f"**Across the {number_word(len(results.tasks), 'task')}** ({names(results.tasks)}). The "
+        "verdicts of each comparison, counted; the tasks are not pooled:"
+    )
+
+
+def across_claims(results: Results) -> list[str]:
+    """On which tasks each contrast of the answer has which verdict, one line per contrast.
+
+    The best RL arm may be another one on every task; it has one line all the same.
+    """
+    per_task = [
+        {_role(results, task, pair): summary.contrast(results, task, *pair) for pair in pairs}
+        for task in results.tasks
+        for pairs in [summary.answer_pairs(results, task)]
+    ]
+    roles = list(dict.fromkeys(role for found in per_task for role in found))
+    # A task without any RL run comes without the line on the best arm, which stands first.
+    roles.sort(key=lambda role: role[0] != _BEST)
+    lines = []
+    for left, right in roles:
+        verdicts: dict[str, list[str]] = {}
+        for task, found in zip(results.tasks, per_task, strict=True):
+            known = found.get((left, right))
+            verdicts.setdefault(known.word if known else "missing", []).append(task)
+        total = len(results.tasks)
+        parts = [
+            f"{text} {len(verdicts[word])} of {total} ({names(verdicts[word])})"
+            for word, text in _ACROSS.items()
+            if word in verdicts
+        ]
+        lines.append(f"{left} against {right}: {', '.join(parts)}.")
+    return lines
+
+
+_BEST = "The best RL arm"
+
+
+def _role(results: Results, task: str, pair: tuple[str, str]) -> tuple[str, str]:
+    """A contrast as the reader knows it on every task."""
+    best = summary.best_rl(results, task)
+    is_best = best is not None and pair == (best[0], "base")
+    return _BEST if is_best else style.label(pair[0]), style.label(pair[1])
+
+
 def cost_sentence(results: Results, task: str) -> str:
     """What interaction costs and what the expert costs, per run; empty when nothing is known."""
     parts = []
@@ -74,6 +174,16 @@ def cost_sentence(results: Results, task: str) -> str:
             f"environment steps and {count(mean['expert_labels'])} expert labels"
         )
     return f"Cost of one run: {'; '.join(parts)}." if parts else ""
+
+
+def budget_sentence(results: Results) -> str:
+    """The common budget of every task and where it comes from."""
+    parts = []
+    for task in results.tasks:
+        known = results.provenance["budget_tokens"].get(task)
+        source = "configured" if known else "the median of the arms' means"
+        parts.append(f"`{task}` {count(summary.common_budget(results, task))} tokens ({source})")
+    return f"Common budget: {'; '.join(parts)}."
 
 
 def reading_note() -> str:
@@ -96,9 +206,13 @@ def failures_note(results: Results) -> str:
     collapsed = int((runs["status"] == "collapsed").sum())
     if not failed and not collapsed:
         return "No run failed or collapsed."
+    where = ""
+    if len(results.tasks) > 1:
+        affected = set(runs.loc[runs["status"] != "ok", "task"])
+        where = f" (on {names(sorted(affected))})"
     return (
         f"Failed runs, which are in no mean: {failed}; collapsed runs, which are in every mean: "
-        f"{collapsed}. Both are listed below."
+        f"{collapsed}{where}. Both are listed below."
     )
 
 
@@ -109,15 +223,16 @@ def headline(results_dir: Path) -> str:
     """
     results = load_results(results_dir)
     lines = []
+    if len(results.tasks) > 1:
+        across = [f"* {line}" for line in across_claims(results)]
+        lines.append("\n".join([across_lead(results), "", *across]))
     for task in results.tasks:
         base = number(summary.cell(results, task, "base").value)
-        claims = [
-            f"* {claim(summary.contrast(results, task, *pair))}"
-            for pair in summary.answer_pairs(results, task)
-        ]
-        lines.append("\n".join([f"**{task}**, base success {base}:", "", *claims]))
+        kind = facts.short_words(facts.task_facts(results.provenance, task))
+        claims = [f"* {sentence}" for sentence in answer_claims(results, task)]
+        lines.append("\n".join([f"**{task}** ({kind}), base success {base}:", "", *claims]))
     note = (
         f"Differences in greedy test success, paired by training seed; brackets: "
         f"{summary.LEVEL:.0%} t-intervals; n: seeds."
     )
-    return "\n\n".join([*lines, note]) + "\n"
+    return "\n\n".join([*lines, note, scope(results)]) + "\n"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 
-from agent_rl.reporting import prose, style, summary
+from agent_rl.reporting import prose, sections_study, style, summary
 from agent_rl.reporting.document import (
     DASH,
     Block,
     Bullets,
-    Code,
     Document,
     Missing,
     Paragraph,
@@ -42,14 +40,14 @@ def build_document(results: Results, figures: Figures) -> Document:
     return Document(
         "Agent RL against SFT and single-turn DPO",
         [
-            Section("The question", [Paragraph(prose.question())]),
+            Section("The question", sections_study.question(results)),
             Section("The answer", _answer(results)),
             Section("What is trained", [shown("pipeline"), Paragraph(_UNIT)]),
             Section("Main result", [shown("main_results"), *_main_tables(results)]),
             Section("Contrasts paired by seed (exploratory)", _contrasts(results)),
             Section("Registered hypotheses", _registered(results)),
             Section("Learning curves", [shown("learning_curves")]),
-            Section("Reward against success", [shown("reward_vs_success"), *_audit(results)]),
+            Section("Reward against success", [shown("reward_vs_success"), *_rewards(results)]),
             Section("Success by difficulty", [shown("success_by_distance")]),
             Section("How episodes end", [shown("end_reasons")]),
             Section(
@@ -59,9 +57,9 @@ def build_document(results: Results, figures: Figures) -> Document:
             Section("Cost", [shown("cost"), *_cost_tables(results)]),
             Section("Training health", [shown("training_health")]),
             Section("Failed and collapsed runs", _failures(results)),
-            Section("Instances and overlap", _instances(results)),
-            Section("Provenance", _provenance(results)),
-            Section("Rebuild", _rebuild(results)),
+            Section("Instances and overlap", sections_study.instances(results)),
+            Section("Provenance", sections_study.provenance(results)),
+            Section("Rebuild", sections_study.rebuild(results)),
         ],
     )
 
@@ -79,12 +77,15 @@ _UNIT = (
 
 def _answer(results: Results) -> list[Block]:
     blocks: list[Block] = []
+    if len(results.tasks) > 1:
+        blocks.append(Paragraph(prose.across_lead(results)))
+        blocks.append(Bullets(prose.across_claims(results)))
     for task in results.tasks:
         blocks.append(Paragraph(prose.best_sentence(results, task)))
         blocks.append(Bullets(prose.answer_claims(results, task)))
         cost = prose.cost_sentence(results, task)
         blocks += [Paragraph(cost)] if cost else []
-    notes = f"{prose.reading_note()} {prose.failures_note(results)}"
+    notes = f"{prose.scope(results)} {prose.reading_note()} {prose.failures_note(results)}"
     return [*blocks, Paragraph(notes)]
 
 
@@ -161,8 +162,9 @@ def _registered(results: Results) -> list[Block]:
     ]
 
 
-def _audit(results: Results) -> list[Block]:
-    return [_optional(results, "reward_audit", "the reward audit is not shown", 3)]
+def _rewards(results: Results) -> list[Block]:
+    collected = sections_study.collected_rewards(results)
+    return [*collected, _optional(results, "reward_audit", "the reward audit is not shown", 3)]
 
 
 def _optional(results: Results, name: str, consequence: str, text_columns: int) -> Block:
@@ -197,17 +199,13 @@ def _cost_tables(results: Results) -> list[Block]:
         header = [f"{task}: arm", "total tokens", "sampled", "trained", "context"]
         header += ["env steps", "expert labels", "optimizer steps", "within budget", "n"]
         blocks.append(Table(header, rows))
-        budget = summary.common_budget(results, task)
-        known = results.provenance["budget_tokens"].get(task)
-        source = "configured" if known else "the median of the arms' means"
-        blocks.append(
-            Paragraph(
-                f"Means per run. Common budget on `{task}`: {count(budget)} tokens ({source}). An "
-                f"arm is within it when no run is more than {summary.BUDGET_TOLERANCE:.0%} off; "
-                "in brackets, the run that is furthest off. A comparison with an arm outside is "
-                "refused."
-            )
+    blocks.append(
+        Paragraph(
+            f"Means per run. {prose.budget_sentence(results)} An arm is within the budget when no "
+            f"run is more than {summary.BUDGET_TOLERANCE:.0%} off; in brackets, the run that is "
+            "furthest off. A comparison with an arm outside is refused."
         )
+    )
     return blocks
 
 
@@ -227,70 +225,3 @@ def _failures(results: Results) -> list[Block]:
         Table(header, rows, text_columns=5),
         Paragraph("Collapsed: the final success lies below that of the base. Failed: no result."),
     ]
-
-
-def _instances(results: Results) -> list[Block]:
-    rows = [
-        [
-            row.task,
-            row.split,
-            count(row.instances),
-            count(row.skipped_duplicate),
-            count(row.skipped_held_out),
-            count(row.skipped_solved),
-            number(row.mean_distance, 2),
-            count(row.overlap),
-        ]
-        for row in results.instances.itertuples()
-    ]
-    header = ["task", "split", "instances", "skipped: duplicate", "skipped: held out"]
-    header += ["skipped: solved at start", "mean expert steps", "overlap"]
-    overlap = results.instances["overlap"]
-    if overlap.empty or overlap.isna().any():
-        verdict = "**not known for every split**"  # a sum would turn the missing ones into 0
-    else:
-        shared = "no instance is in two splits" if overlap.sum() == 0 else "**splits share some**"
-        verdict = f"{count(overlap.sum())} in total, so {shared}"
-    return [
-        Table(header, rows, text_columns=2),
-        Paragraph(
-            "Instances are told apart by a hash of the full initial state. Overlap with other "
-            f"splits: {verdict}."
-        ),
-    ]
-
-
-def _provenance(results: Results) -> list[Block]:
-    known = results.provenance
-    seeds = ", ".join(str(seed) for seed in known["seeds"])
-    rows = [
-        ["configuration hash", f"`{known['config_hash']}`"],
-        ["profile", f"`{known['profile']}`"],
-        ["seeds", seeds],
-        ["versions", ", ".join(f"{k} {v}" for k, v in sorted(known["versions"].items()))],
-    ]
-    for task, settings in sorted(known["tasks"].items()):
-        pairs = settings.items() if isinstance(settings, dict) else [("setting", settings)]
-        text = ", ".join(
-            f"{key} = {value if isinstance(value, str) else json.dumps(value, sort_keys=True)}"
-            for key, value in sorted(pairs)
-        )
-        rows.append([f"task {task}", text])
-    return [Table(["what", "value"], rows, text_columns=2)]
-
-
-def _rebuild(results: Results) -> list[Block]:
-    blocks: list[Block] = [
-        Paragraph("Everything, from the instances on; then the report alone, from `results/`:"),
-        Code(["make repro", "make report"]),
-    ]
-    commands = [str(command) for command in results.provenance["commands"]]
-    if commands:
-        blocks += [Paragraph("The commands of this study:"), Code(commands)]
-    blocks.append(
-        Paragraph(
-            "Beside every figure lie its numbers as CSV in `reports/figures/`; all of them are "
-            "computed from `results/runs.csv`, `curves.csv` and `by_distance.csv`."
-        )
-    )
-    return blocks

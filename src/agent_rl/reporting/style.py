@@ -147,4 +147,5 @@ def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
         path = stem.with_name(stem.name + suffix)
         write_atomic(path, buffer.getvalue())
         written.append(path)
+        figure.set_layout_engine("none")  # it stands; working it out again takes half the time
     return written[0], written[1]

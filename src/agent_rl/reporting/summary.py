@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import zlib
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -46,23 +47,25 @@ class Contrast:
     """Why a comparison is refused or missing."""
 
 
-def select(runs: pd.DataFrame, task: str, method: str, split: str, decoding: str) -> pd.DataFrame:
+@lru_cache(maxsize=4)
+def _finished(results: Results) -> dict[tuple[str, str, str, str], pd.DataFrame]:
+    """Rows that have numbers by task, method, split and decoding: asked for hundreds of times."""
+    finished = results.runs[results.runs["status"] != "failed"].sort_values("seed", kind="stable")
+    keys = ["task", "method", "split", "decoding"]
+    return {tuple(key): rows for key, rows in finished.groupby(keys, sort=False)}
+
+
+def select(results: Results, task: str, method: str, split: str, decoding: str) -> pd.DataFrame:
     """Rows of one arm that have numbers: finished runs, the collapsed ones included."""
-    mask = (
-        (runs["task"] == task)
-        & (runs["method"] == method)
-        & (runs["split"] == split)
-        & (runs["decoding"] == decoding)
-        & (runs["status"] != "failed")
-    )
-    return runs[mask].sort_values("seed")
+    rows = _finished(results).get((task, method, split, decoding))
+    return results.runs.iloc[:0] if rows is None else rows
 
 
 def rates(
     results: Results, task: str, method: str, split: str = "test", decoding: str = "greedy"
 ) -> dict[int, float]:
     """Success rate of each training seed; an untrained policy has the one seed -1."""
-    rows = select(results.runs, task, method, split, decoding)
+    rows = select(results, task, method, split, decoding)
     return {
         int(row.seed): float(row.successes / row.episodes)
         for row in rows.itertuples()  # the exact ratio, not the rounded column
@@ -75,7 +78,7 @@ def cell(
     """Success of one arm: t-interval over seeds, or Wilson over episodes without seeds."""
     by_seed = rates(results, task, method, split, decoding)
     if list(by_seed) == [UNSEEDED]:
-        row = select(results.runs, task, method, split, decoding).iloc[0]
+        row = select(results, task, method, split, decoding).iloc[0]
         return st.wilson(int(row["successes"]), int(row["episodes"]), LEVEL)
     return st.t_interval(list(by_seed.values()), LEVEL)
 
@@ -95,15 +98,17 @@ def ceiling_fraction(results: Results, task: str, method: str) -> float:
     return value / ceiling if ceiling > 0 else math.nan
 
 
+@lru_cache(maxsize=256)
 def costs(results: Results, task: str, method: str) -> pd.DataFrame:
     """One row per finished run with what its training cost; sampled, trained and context tokens.
 
     ``total`` is the ledger's total where it was recorded, else the sum of the three parts where
     all of them were.
     """
-    runs = results.runs
-    mask = (runs["task"] == task) & (runs["method"] == method) & (runs["status"] != "failed")
-    first = runs[mask].sort_values(["seed", "split", "decoding"]).drop_duplicates("seed")
+    parts = [rows for key, rows in _finished(results).items() if key[:2] == (task, method)] or [
+        results.runs.iloc[:0]
+    ]
+    first = pd.concat(parts).sort_values(["seed", "split", "decoding"]).drop_duplicates("seed")
     frame = pd.DataFrame(
         {
             "seed": first["seed"],
@@ -115,8 +120,8 @@ def costs(results: Results, task: str, method: str) -> pd.DataFrame:
             "optimizer_steps": first["optimizer_steps"],
         }
     )
-    parts = frame[["sampled", "trained", "context"]].sum(axis=1, min_count=3)
-    frame["total"] = first["total_tokens"].fillna(parts)
+    known = frame[["sampled", "trained", "context"]].sum(axis=1, min_count=3)
+    frame["total"] = first["total_tokens"].fillna(known)
     return frame.reset_index(drop=True)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from agent_rl.errors import UserError
+from agent_rl.reporting.facts import learning_rates
 from agent_rl.reporting.style import ARMS, UNTRAINED, arm_order
 from agent_rl.reporting.transcripts import Transcripts, load_transcripts
 
@@ -91,9 +92,9 @@ INSTANCES: Schema = {
 PROVENANCE = ("config_hash", "profile", "versions", "tasks", "seeds", "budget_tokens", "commands")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Results:
-    """The results files, checked."""
+    """The results files, checked; never changed once they are read."""
 
     runs: pd.DataFrame
     """One row per task x method x seed x split x decoding; numbers of failed runs are nan."""
@@ -294,4 +295,5 @@ def _read_provenance(path: Path) -> dict[str, Any]:
     missing = [key for key in PROVENANCE if key not in content]
     if missing:
         raise UserError(f"{path}: key {', '.join(missing)} is missing; run the publish stage again")
+    learning_rates(content, path)  # a wrong one is refused before anything is drawn
     return content
