@@ -156,11 +156,13 @@ def test_question_describes_tasks_by_their_settings(tmp_path, make_results):
     def settings(content):
         content["tasks"]["x"] = {"level": "PickupLoc", "room_size": 7, "horizon": 12}
         content["tasks"]["y"] = {"hops": 2, "mode": "sql", "held_out": ["city of team", "age"]}
+        content["tasks"]["y"]["question"] = "compare"
 
     blocks = sections_study.question(load_results(change_provenance(results, settings)))
     first, second, third = next(block for block in blocks if isinstance(block, Bullets)).lines
     assert "in a room of 7 by 7 cells the agent picks up" in first and "at most 12 turns" in first
-    assert "questions about a database" in second and "a wrong answer ends" in second
+    assert "questions about a database" in second and "two chains of look-ups" in second
+    assert "a wrong answer ends" in second
     assert "Goals kept for the shifted instances: city of team, age." in second
     assert third.startswith("**z**: a text task of several turns")
     assert all(

@@ -61,6 +61,8 @@ def _words(facts: Facts) -> tuple[str, str]:
     if "hops" in facts and "mode" in facts:
         source, tool = _SOURCES.get(str(facts["mode"]), ("records", "looks things up"))
         action = f"the agent {tool}, one look-up after the other, and then answers once"
+        if facts.get("question") == "compare":
+            action = f"the agent {tool} along two chains of look-ups, compares, and answers once"
         return f"questions about {source}", f"{action}: a wrong answer ends the episode"
     return "a text task of several turns", "the agent acts until it is done or out of turns"
 
