@@ -48,8 +48,8 @@ test: lint ## lint, layer check and all tests, the smoke pipeline included
 
 .PHONY: lint
 lint: setup ## style, types, layers
-	@ruff check src tests
-	@ruff format --check src tests
+	@ruff check src tests examples benchmarks
+	@ruff format --check src tests examples benchmarks
 	@mypy
 	@lint-imports --no-cache > /dev/null || { lint-imports --no-cache; exit 1; }
 
@@ -61,11 +61,13 @@ report: setup ## figures, Markdown and HTML from results/ alone
 tune: setup ## equal-budget search of each arm's learning rate, on validation instances
 	@python -m agent_rl.stages.tune
 
+.PHONY: bench
+bench: setup ## environment steps per second of every task -> results/bench.csv
+	@python -m benchmarks.task_speed
+
 # Parts of the study that are not there yet say so, rather than do half of it.
-.PHONY: ablation verify bench
+.PHONY: ablation verify
 ablation: ## factorial ablations (ABLATION=name JOBS=n): not built yet
 	@echo "error: make ablation is not built yet; one cell is: python -m agent_rl run ..." >&2; exit 2
 verify: ## run the study elsewhere and compare: not built yet
 	@echo "error: make verify is not built yet; dvc repro in a second clone does it by hand" >&2; exit 2
-bench: ## speed of the engine and of training: not built yet
-	@echo "error: make bench is not built yet" >&2; exit 2

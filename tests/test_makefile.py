@@ -24,7 +24,7 @@ def test_help_lists_every_command():
     assert listed >= COMMANDS
 
 
-@pytest.mark.parametrize("command", ["ablation", "verify", "bench"])
+@pytest.mark.parametrize("command", ["ablation", "verify"])
 def test_a_part_that_is_not_built_says_so_and_fails(command):
     done = make(command)
     assert done.returncode == 2

@@ -247,6 +247,8 @@ def _task_facts(
         **task.settings,
         "horizon": task.horizon,
         "held_out": list(task.held_out),
+        "shifted_settings": task.shifted_settings,
+        "learning_rates": {arm: study.arm_on(arm, name).learning_rate for arm in study.arms},
         "base_success": rates,
         "collected": read_json(artifacts.reward_summary, f"dvc repro reward@{name}"),
     }

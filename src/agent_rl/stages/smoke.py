@@ -17,7 +17,7 @@ from pathlib import Path
 from agent_rl.errors import UserError
 from agent_rl.stages.common import guarded
 
-COPIED = ("configs", "src", "dvc.yaml", "pyproject.toml", ".dvc/config", ".dvcignore")
+COPIED = ("configs", "src", "examples", "dvc.yaml", "pyproject.toml", ".dvc/config", ".dvcignore")
 """What the pipeline needs of a checkout."""
 
 
