@@ -31,6 +31,7 @@ SETTINGS = {
         {"hops": 2, "mode": "sql"},
         {"hops": 2, "mode": "search"},
         {"hops": 2, "mode": "sql", "question": "compare"},
+        {"hops": 1, "mode": "sql", "question": "find"},
     ],
     "examples.jugs:FAMILY": [{"largest": 7}],
 }

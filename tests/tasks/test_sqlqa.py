@@ -22,6 +22,8 @@ SETTINGS = [
     {"hops": 2, "tables": 10},
     *({"hops": hops, "question": "compare"} for hops in (1, 2)),
     {"hops": 2, "question": "compare", "mode": "search"},
+    *({"hops": hops, "question": "find"} for hops in (1, 2)),
+    {"hops": 2, "question": "find", "mode": "search"},
     *({"hops": hops, "tables": 10, "mode": "search"} for hops in (1, 2, 4)),
 ]
 HOSTILE = (
@@ -80,13 +82,16 @@ def test_gymnasium_accepts_what_is_registered(name):
 def test_the_expert_wins_and_the_distance_falls_by_one_each_time(given):
     task = make(**given)
     per_look_up = 2 if given.get("mode") == "search" else 1
-    chains = 2 if given.get("question") == "compare" else 1
     for seed in range(150):
         text, info = task.reset(seed=seed)
-        assert text == f"goal {task._world.question.text} ."
+        question = task._world.question
+        chains = {"chain": {1}, "compare": {2}, "find": {1, 2, 3}}[given.get("question", "chain")]
+        assert len(question.chains) in chains
+        assert {len(chain) for chain in question.chains} == {given["hops"]}
+        assert text == f"goal {question.text} ."
         assert info == {
             "valid": True, "success": False,
-            "distance": given["hops"] * chains * per_look_up + 1.0,
+            "distance": question.look_ups * per_look_up + 1.0,
         }  # fmt: skip
         left, terminated = info["distance"], False
         while not terminated:

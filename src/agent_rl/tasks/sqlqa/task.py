@@ -33,14 +33,14 @@ MAX_WORDS = 8
 
 _MAX_SEED = 2**31
 
-KINDS = ("chain", "compare")
+KINDS = ("chain", "compare", "find")
 
 Progress = tuple[tuple[int, bool], ...]
 """Of every chain the facts established in order, and whether the mail of the next one was found."""
 
 
 class SqlQATask(TextTask):
-    """Find one value by a chain of look-ups, or compare two of them, and answer.
+    """Find one value by a chain of look-ups, or check several chains against it, and answer.
 
     The distance counts the look-ups of every chain that are still to be made, in order and each
     once, and one more for the answer. In ``search`` mode a look-up takes two actions, finding the
@@ -53,8 +53,9 @@ class SqlQATask(TextTask):
         tables: tables of the database, from 5 (those that questions are about) to 10.
         mode: ``sql`` (tools ``tables``, ``schema T``, ``sql Q``) or ``search`` (tools ``search
             WORDS``, ``read ID`` over messages that state the facts).
-        question: ``chain`` (what stands at the end of ``hops`` look-ups) or ``compare`` (which of
-            two names leads to the higher number, each by ``hops`` look-ups).
+        question: ``chain`` (what stands at the end of ``hops`` look-ups), ``compare`` (which of
+            two names leads to the higher number, each by ``hops`` look-ups) or ``find`` (which of
+            three names leads to a given value; the expert checks them in the order named).
 
     Raises: UserError when a setting does not exist or does not fit.
     """
@@ -172,7 +173,7 @@ class SqlQATask(TextTask):
         """Actions that make sense now; many more are understood.
 
         Listings, all look-ups about names that are known by now, and as an answer every value that
-        a look-up has brought; where two names are compared, those names once both numbers are
+        a look-up has brought; where it is one of some names, those once all that is needed is
         known.
         """
         question = self._started().question
@@ -182,9 +183,8 @@ class SqlQATask(TextTask):
         else:
             listings = [self.idle_action(), *(f"read {number}" for number in self._listed())]
         found = [value for _, value in values]
-        if len(question.chains) == 2:
-            done = self._distance() == 1
-            found = [chain[0].name for chain in question.chains] if done else []
+        if question.names:
+            found = list(question.names) if self._distance() == 1 else []
         return (*listings, *self._look_ups(values), *(f"answer {value}" for value in found))
 
     def instance_hash(self) -> str:
@@ -278,8 +278,9 @@ class SqlQATask(TextTask):
 
     def _look_ups(self, values: list[tuple[Fact, str]]) -> list[str]:
         world = self._started()
-        starts = [chain[0] for chain in world.question.chains]
-        known = {start.name: start.table for start in starts}
+        table = world.question.chains[0][0].table
+        names = world.question.names or (world.question.chains[0][0].name,)
+        known = dict.fromkeys(names, table)
         for fact, value in values:
             pool = schema.TABLES[fact.table].columns[fact.column]
             if pool in schema.CORE:

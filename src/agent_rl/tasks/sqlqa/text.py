@@ -14,8 +14,8 @@ MAX_CELLS = 12
 
 NOTHING = "none"
 MORE = "more"
-HIGHER = "higher"
-"""Word with which a comparison begins."""
+HIGHER, WHICH, AMONG = "higher", "which", "among"
+"""Words of comparisons and searches."""
 UNKNOWN = "?"
 """Stands for whatever is no word of the task, so that nothing can be said through the database."""
 RIGHT, WRONG = "right", "wrong"
@@ -30,7 +30,7 @@ _WORD = re.compile(r"[a-z0-9]+")
 VOCABULARY = tuple(
     dict.fromkeys(
         (
-            *("goal", "of", "is", HIGHER, ".", ",", ";", "'", "=", "*"),
+            *("goal", "of", "is", HIGHER, WHICH, AMONG, ".", ",", ";", "'", "=", "*"),
             *("tables", "schema", "sql", "search", "read", "answer"),
             *("select", "from", "where", "and"),
             *(NOTHING, MORE, UNKNOWN, RIGHT, WRONG),

@@ -22,7 +22,7 @@ from agent_rl.tasks.sqlqa.schema import (
     goal_key,
     paths,
 )
-from agent_rl.tasks.sqlqa.text import HIGHER
+from agent_rl.tasks.sqlqa.text import AMONG, HIGHER, WHICH
 
 MAX_WORLDS = 4096
 """Instances kept per settings."""
@@ -30,6 +30,8 @@ MAX_OUTCOMES = 32
 """Outcomes kept per instance."""
 MAX_REMEMBERED = 200
 """Longest action, in characters, whose outcome is kept."""
+CANDIDATES = 3
+"""Names among which a search goes."""
 MAX_OTHERS = 12
 """Most alternative goals of one instance."""
 
@@ -76,9 +78,12 @@ class Question:
 
     text: str
     chains: tuple[tuple[Fact, ...], ...]
-    """One chain, or the two whose last values are compared."""
+    """One chain; the two whose last values are compared; or those of the candidates up to the
+    right one."""
     answer: str
     key: str
+    names: tuple[str, ...] = ()
+    """Names among which the answer is chosen; empty when it is a value that is looked up."""
 
     @property
     def look_ups(self) -> int:
@@ -158,7 +163,21 @@ def _comparison(path: Path, pair: tuple[str, str], cells: Cells) -> Question | N
     if first == second:
         return None
     text = f"{HIGHER} {_words(path)} {pair[0]} , {pair[1]}"
-    return Question(text, chains, pair[0] if first > second else pair[1], goal_key(path))
+    return Question(text, chains, pair[0] if first > second else pair[1], goal_key(path), pair)
+
+
+def _search(path: Path, names: Sequence[str], right: int, cells: Cells) -> Question | None:
+    """Which of some rows leads to a given value; None where it is not exactly one.
+
+    They are checked in the order in which they are named, and the first that fits is the answer.
+    """
+    chains = [_chain(path, name, cells) for name in names]
+    ends = [cells[chain[-1]] for chain in chains]
+    if ends.count(ends[right]) > 1:
+        return None
+    text = f"{WHICH} {_words(path)} {ends[right]} {AMONG} {' , '.join(names)}"
+    needed = tuple(chains[: right + 1])
+    return Question(text, needed, names[right], goal_key(path), tuple(names))
 
 
 def _other_questions(
@@ -177,10 +196,13 @@ def _other_questions(
         for other in paths(hops, (start,), open_end=True)
     ]
     found += [_question(path, name, cells) for name in names if name != first][:2]
-    if len(own.chains) == 2:
-        pair = (first, own.chains[1][0].name)
+    if own.text.startswith(HIGHER):
+        pair = (own.names[0], own.names[1])
         compared = (_comparison(other, pair, cells) for other in numeric_paths(len(columns), start))
         found += [one for one in compared if one is not None]
+    elif own.names:
+        searched = (_search(path, own.names, right, cells) for right in range(len(own.names)))
+        found += [one for one in searched if one is not None]
     wrong = sorted((one for one in found if one.answer != own.answer), key=lambda one: one.text)
     # Evenly spaced, so that the bound does not favour the beginning of the alphabet.
     stride = max(1, -(-len(wrong) // MAX_OTHERS))
@@ -222,12 +244,19 @@ def _draw_question(
     if kind == "chain":
         path = rng.choice(paths(hops, tuple(starts)))
         return path, _question(path, rng.choice([str(row[0]) for row in rows[path[0]]]), cells)
-    while True:
-        path = rng.choice(numeric_paths(hops, *starts))
-        first, second = rng.sample([str(row[0]) for row in rows[path[0]]], 2)
-        question = _comparison(path, (first, second), cells)
-        if question is not None:
-            return path, question
+    question = None
+    while question is None:
+        choices = numeric_paths(hops, *starts) if kind == "compare" else paths(hops, tuple(starts))
+        path = rng.choice(choices)
+        names = [str(row[0]) for row in rows[path[0]]]
+        if kind == "compare":
+            first, second = rng.sample(names, 2)
+            question = _comparison(path, (first, second), cells)
+        else:
+            question = _search(
+                path, rng.sample(names, CANDIDATES), rng.randrange(CANDIDATES), cells
+            )
+    return path, question
 
 
 def generate(seed: int, hops: int, tables: int, mode: str, kind: str = "chain") -> World:
