@@ -24,6 +24,13 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
+# The optional tasks, which only the tests need: a study that uses them installs the extra itself.
+$(VENV)/.textworld: $(VENV)/.installed requirements-textworld.lock
+	@echo "installing the optional task textworld into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  -c requirements.lock -r requirements-textworld.lock
+	@touch $@
+
 .PHONY: setup
 setup: $(VENV)/.installed ## make .venv with the locked packages
 
@@ -43,8 +50,8 @@ smoke: setup ## the whole pipeline on toy sizes, in a copy; this checkout stays 
 	@python -m agent_rl.stages.smoke
 
 .PHONY: test
-test: lint ## lint, layer check and all tests, the smoke pipeline included
-	@python -m pytest -n 2 --dist loadfile
+test: lint $(VENV)/.textworld ## lint, layer check and all tests, the smoke pipeline included
+	@AGENT_RL_REQUIRE_EXTRAS=1 python -m pytest -n 2 --dist loadfile
 
 .PHONY: lint
 lint: setup ## style, types, layers

@@ -22,6 +22,8 @@ from agent_rl.tasks.base import TextTask
 from agent_rl.tasks.horizon import Horizon
 from agent_rl.tasks.sqlqa import SqlQATask
 from agent_rl.tasks.sqlqa.schema import MAX_HOPS
+from agent_rl.tasks.textworld import TextWorldTask
+from agent_rl.tasks.textworld.settings import MAX_LEVEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,11 @@ class Family:
 FAMILIES: dict[str, Family] = {
     "babyai": Family(BabyAITask, ("level", "room_size", "num_dists"), BabyAITask.goal_keys),
     "sqlqa": Family(SqlQATask, ("hops", "tables", "mode", "question"), SqlQATask.goal_keys),
+    "textworld": Family(
+        TextWorldTask,
+        ("game", "level", "ingredients", "rooms", "open", "cook", "cut", "text"),
+        TextWorldTask.goal_keys,
+    ),
 }
 
 
@@ -98,13 +105,17 @@ def register_levels() -> None:
     """Make the tasks known to gymnasium.
 
     BabyAI's levels as ``agent_rl/BabyAI-<level>-v0``; questions of 1 to 4 look-ups over a database
-    as ``agent_rl/SqlQA-<hops>Hop-v0`` and over a mailbox as ``agent_rl/MailQA-<hops>Hop-v0``.
+    as ``agent_rl/SqlQA-<hops>Hop-v0`` and over a mailbox as ``agent_rl/MailQA-<hops>Hop-v0``;
+    TextWorld's games as ``agent_rl/TreasureHunter-<level>-v0`` and ``agent_rl/Cooking-v0``.
     """
     for level in LEVELS:
         _register(f"BabyAI-{level}", "babyai:BabyAITask", {"level": level})
     for hops in range(1, MAX_HOPS + 1):
         _register(f"SqlQA-{hops}Hop", "sqlqa:SqlQATask", {"hops": hops})
         _register(f"MailQA-{hops}Hop", "sqlqa:SqlQATask", {"hops": hops, "mode": "search"})
+    for number in range(1, MAX_LEVEL + 1):
+        _register(f"TreasureHunter-{number}", "textworld:TextWorldTask", {"level": number})
+    _register("Cooking", "textworld:TextWorldTask", {"game": "cooking"})
 
 
 def _register(name: str, entry_point: str, settings: dict[str, Any]) -> None:

@@ -1,0 +1,127 @@
+"""Games by seed: generated once, kept in memory and, where a folder is named, on disk."""
+
+from __future__ import annotations
+
+import math
+import os
+import zlib
+from collections import OrderedDict
+from functools import lru_cache
+from pathlib import Path
+
+from agent_rl.errors import UserError
+from agent_rl.files import digest, write_text
+from agent_rl.tasks.textworld import library
+from agent_rl.tasks.textworld.grounding import ground
+from agent_rl.tasks.textworld.planner import Planner
+from agent_rl.tasks.textworld.settings import Settings
+from agent_rl.tasks.textworld.world import World, load
+
+CACHE = "AGENT_RL_CACHE"
+"""Environment variable that names a folder for generated games."""
+VERSION = 1
+"""Part of the names of cached games; rises with every change of what is generated."""
+MAX_PACKED = 8192
+"""Games kept in memory, compressed (about 1.5 kB each for a treasure hunt)."""
+MAX_LIVE = 256
+"""Games kept ready to play, with the distances found so far."""
+
+
+class Game:
+    """A world and its planners."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.planner = Planner(world)
+        self._others: dict[str, Planner] = {}
+        self._goals: tuple[str, ...] | None = None
+
+    def other(self, goal: str) -> Planner:
+        """The planner of an alternative goal."""
+        found = self._others.get(goal)
+        if found is None:
+            found = self._others[goal] = Planner(self.world, self.world.others[goal])
+        return found
+
+    def goals(self) -> tuple[str, ...]:
+        """Alternative goals that can be reached from the start."""
+        if self._goals is None:
+            start = self.world.begin()
+            self._goals = tuple(
+                goal for goal in self.world.others if self.other(goal).distance(start) < math.inf
+            )
+        return self._goals
+
+
+class Games:
+    """The games of some settings; the least recently used ones are forgotten."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._packed: OrderedDict[int, bytes] = OrderedDict()
+        self._live: OrderedDict[int, Game] = OrderedDict()
+
+    def __getitem__(self, seed: int) -> Game:
+        found = self._live.get(seed)
+        if found is None:
+            found = self._live[seed] = Game(load(self._text(seed)))
+            if len(self._live) > MAX_LIVE:
+                self._live.popitem(last=False)
+        else:
+            self._live.move_to_end(seed)
+        return found
+
+    def _text(self, seed: int) -> str:
+        packed = self._packed.get(seed)
+        if packed is not None:
+            self._packed.move_to_end(seed)
+            return zlib.decompress(packed).decode()
+        text = self._on_disk(seed)
+        self._packed[seed] = zlib.compress(text.encode())
+        if len(self._packed) > MAX_PACKED:
+            self._packed.popitem(last=False)
+        return text
+
+    def _on_disk(self, seed: int) -> str:
+        folder = os.environ.get(CACHE)
+        if not folder:
+            return generate(self._settings, seed).dump()
+        version = library.require().__version__
+        name = digest([VERSION, version, *self._settings.key()])
+        path = Path(folder) / "textworld" / name / f"{seed}.json"
+        if path.exists():
+            return path.read_text(encoding="utf-8")
+        text = generate(self._settings, seed).dump()
+        write_text(path, text)
+        return text
+
+
+def generate(settings: Settings, seed: int) -> World:
+    """The game of a seed: that of its first sub-seed which gives one that can be won.
+
+    Sub-seed ``k`` of seed ``s`` is the first word of ``SeedSequence(s, spawn_key=(k,))``.
+
+    Raises: UserError when ``library.MAX_ATTEMPTS`` sub-seeds give none.
+    """
+    return sub_game(settings, seed)[1]
+
+
+def sub_game(settings: Settings, seed: int) -> tuple[int, World]:
+    """The number of the accepted sub-seed and its game."""
+    for attempt in range(library.MAX_ATTEMPTS):
+        try:
+            world = ground(library.generate(settings, seed, attempt))
+        except library.Refused:
+            continue
+        if 0 < Planner(world).distance(world.begin()) < math.inf:
+            return attempt, world
+    raise UserError(
+        f"textworld seed {seed}: no game in {library.MAX_ATTEMPTS} attempts with {settings}; "
+        "choose a lower level or fewer ingredients"
+    )
+
+
+@lru_cache(maxsize=16)
+def games(settings: Settings) -> Games:
+    """The games of these settings, shared by all environments of this process."""
+    return Games(settings)
