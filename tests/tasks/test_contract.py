@@ -33,6 +33,7 @@ SETTINGS = {
         {"hops": 2, "mode": "sql", "question": "compare"},
         {"hops": 1, "mode": "sql", "question": "find"},
     ],
+    "textworld": [{"level": 8}, {"game": "cooking"}],
     "examples.jugs:FAMILY": [{"largest": 7}],
 }
 """Small settings of every family: nothing can be registered without standing these tests."""

@@ -4,6 +4,7 @@ import concurrent.futures
 import multiprocessing
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -31,6 +32,8 @@ def test_settings_reach_the_task():
 
 def test_every_family_has_goal_keys_that_its_goals_use():
     for family in family_names():
+        if family == "textworld" and find_spec("textworld") is None:
+            continue
         task = make_task(family, {})
         task.reset(seed=0)
         assert set(task.goal_key().split(" or ")) <= set(goal_keys(family))
@@ -152,3 +155,25 @@ def test_a_registered_family_is_made_by_its_name_and_not_replaced(own, monkeypat
         register_family("house", family)
     with pytest.raises(UserError, match=r"'rooms'.*choose among size"):
         make_task("house", {"rooms": 2})
+
+
+def test_a_family_without_its_package_is_listed_and_says_how_to_install_it(monkeypatch):
+    from agent_rl.tasks.textworld import library, words
+
+    monkeypatch.setitem(sys.modules, "textworld", None)
+    for cached in (library.require, words.goal_keys, words.treasures, words.foods):
+        cached.cache_clear()
+    assert "textworld" in family_names()
+    with pytest.raises(UserError) as caught:
+        make_task("textworld", {})
+    assert "pip install '.[textworld]'" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_the_package_textworld_is_imported_only_when_its_family_is_used():
+    script = (
+        "import sys, agent_rl.tasks; print(sorted({'textworld', 'jericho'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

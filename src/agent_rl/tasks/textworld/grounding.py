@@ -29,7 +29,6 @@ MARKS = ("burned", *CUT, *COOKED)
 HAND = "I"
 PLAYER = "P"
 PORTABLE = ("o", "f", "k", "meal")
-NAMED = ("r", "d", "c", "s", "o", "f", "k")
 
 Fact = tuple[str, ...]
 """Name of a predicate and the identifiers it is about."""
@@ -41,10 +40,7 @@ def fact_of(proposition: Any) -> Fact:
 
 
 def ground(game: Any) -> World:
-    """All moves, quests and visible things of a game.
-
-    Raises: library.Refused for a game that cannot be played by naming things.
-    """
+    """All moves, quests and visible things of a game."""
     return _Grounding(game).world()
 
 
@@ -53,9 +49,6 @@ class _Grounding:
         self.game = game
         self.names = {str(key): str(info.name or "").lower() for key, info in game.infos.items()}
         self.types = {str(key): str(info.type) for key, info in game.infos.items()}
-        if any(kind in NAMED and not self.names[key] for key, kind in self.types.items()):
-            # The grammar of TextWorld has an empty alternative among its food.
-            raise library.Refused("a thing without a name")
         self.start = {fact_of(one) for one in game.world.state.facts}
         self.recipe = [tuple(map(str, one)) for one in game.metadata.get("ingredients", ())]
         self.actions = self._actions()

@@ -1,25 +1,29 @@
-"""Exact distances: the least number of commands to a goal, by search over TextWorld's own logic.
+"""Exact distances: the least number of commands to a goal, by search over TextWorld's own rules.
 
 TextWorld keeps a plan of its own and repairs it after every step. That plan wins, but nothing makes
-it the shortest. Here a breadth-first search over the states of ``World`` decides. Three
+it the shortest. Here a breadth-first search over the states of ``World`` decides. Four
 observations keep it small, none of which can lengthen a plan:
 
 * Moves that only prepare what no needed move needs are left out.
 * A move that can only be undone again (putting down, closing, locking) is left out: whatever it
   adds serves only moves that restore what it took away, and no rule asks for the absence of a fact.
+* A move that every plan needs exactly once, and that is in no other's way, is made as soon as it
+  is possible: any plan that makes it later can make it now.
 * States that differ only in facts that no remaining move reads are one state.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from agent_rl.errors import UserError
 from agent_rl.tasks.textworld.world import Move, World
 
 MAX_STATES = 400_000
-MAX_KNOWN = 20_000
+"""States of one search; ordinary ones take tens to some thousands."""
+MAX_KNOWN = 2_000
+"""Distances kept per goal."""
 
 
 class Planner:
@@ -35,16 +39,15 @@ class Planner:
     def __init__(self, world: World, goal: int | None = None) -> None:
         self._world = world
         self._goal = goal
-        wins = [win for quest in world.quests for win in quest.wins]
-        fails = [fail for quest in world.quests for fail in quest.fails]
-        self._wins = wins
-        aim = _union(wins) if goal is None else goal
+        # Facts that are wanted by a goal, and facts that a loss hangs on.
+        self._wins = _union(win for quest in world.quests for win in quest.wins) | (goal or 0)
+        self._fails = _union(fail for quest in world.quests for fail in quest.fails)
         self._moves = _without_detours(
-            [move for move in world.moves if move.adds], aim | _union(wins), _union(fails)
+            [move for move in world.moves if move.adds], self._wins, self._fails
         )
         ends = ~((1 << world.facts) - 1) & ((1 << (world.facts + len(world.quests) + 1)) - 1)
         # The verdict hangs on all conditions and on which quests are fulfilled already.
-        self._read = aim | _union(wins) | _union(fails) | ends
+        self._read = self._wins | self._fails | ends
         self._care = self._read | _union(move.needs for move in self._moves)
         self._known: dict[int, float] = {}
 
@@ -95,6 +98,7 @@ class Planner:
         if moves is None:
             return self._remember(start, math.inf)
         after, care = self._world.after, self._read | _union(move.needs for move in moves)
+        urgent = self._urgent(start, moves)
         parents: dict[int, int] = {start & care: -1}
         frontier = [start & care]
         depth = 0
@@ -102,9 +106,8 @@ class Planner:
             depth += 1
             following = []
             for state in frontier:
-                for move in moves:
-                    if state & move.needs != move.needs:
-                        continue
+                possible = [move for move in moves if state & move.needs == move.needs]
+                for move in next(([one] for one in possible if one in urgent), possible):
                     found = after(state, move) & care
                     if found in parents:
                         continue
@@ -149,15 +152,11 @@ class Planner:
             open_moves = [move for move in open_moves if reached & move.needs != move.needs]
             possible += ready
             reached |= _union(move.adds for move in ready)
-        if self._goal is None:
-            if any(not self._attainable(number, start, reached) for number in self._open(start)):
+        wanted = 0
+        for ways in self._aims(start):
+            if not any(reached & way == way for way in ways):
                 return None
-            quests = self._world.quests
-            wanted = _union(win for number in self._open(start) for win in quests[number].wins)
-        else:
-            if reached & self._goal != self._goal:
-                return None
-            wanted = self._goal
+            wanted |= _union(ways)
         useful: list[Move] = []
         rest = possible
         while True:
@@ -169,17 +168,54 @@ class Planner:
             useful += chosen
             wanted |= _union(move.needs for move in chosen)
 
-    def _open(self, state: int) -> list[int]:
-        """Numbers of the quests that are still to be fulfilled."""
+    def _aims(self, state: int) -> list[tuple[int, ...]]:
+        """What is still to be attained, all of it, each in one of several ways."""
+        if self._goal is not None:
+            return [(self._goal,)]
         facts = self._world.facts
         return [
-            number
+            quest.wins
             for number, quest in enumerate(self._world.quests)
             if quest.wins and not state >> (facts + number) & 1
         ]
 
-    def _attainable(self, number: int, start: int, reached: int) -> bool:
-        return any(reached & win == win for win in self._world.quests[number].wins)
+    def _urgent(self, start: int, moves: Sequence[Move]) -> frozenset[Move]:
+        """Moves to make as soon as they are possible.
+
+        Each is necessary, because it alone adds a fact that every plan from here must attain. It
+        can be made once only, because it takes away something that nothing gives back. It is in
+        nobody's way: what it takes away no other move and no aim needs, and what it adds nobody
+        else adds and no loss hangs on.
+        """
+        adders: dict[int, list[Move]] = {}
+        for move in moves:
+            for bit in _bits(move.adds):
+                adders.setdefault(bit, []).append(move)
+        necessary: set[Move] = set()
+        missing = [ways[0] & ~start for ways in self._aims(start) if len(ways) == 1]
+        while missing:
+            for bit in _bits(missing.pop()):
+                only = adders.get(bit, [])
+                if len(only) == 1 and only[0] not in necessary:
+                    necessary.add(only[0])
+                    missing.append(only[0].needs & ~start)
+        given = _union(adders)
+        return frozenset(
+            move
+            for move in necessary
+            if move.removes & start & ~given
+            and not move.removes & (self._wins | _union(o.needs for o in moves if o != move))
+            and not move.adds & (self._fails | start)
+            and all(adders[bit] == [move] for bit in _bits(move.adds))
+        )
+
+
+def _bits(mask: int) -> Iterator[int]:
+    """The single facts of a set."""
+    while mask:
+        bit = mask & -mask
+        yield bit
+        mask ^= bit
 
 
 def _union(masks: Iterable[int]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from agent_rl.errors import UserError
 
 GAMES = ("treasure", "cooking")
-TEXTS = ("own",)
+TEXTS = ("own", "prose")
 MAX_LEVEL = 30
 MAX_INGREDIENTS = 3
 """With more, a shortest plan is no longer found within the bounds of the planner."""

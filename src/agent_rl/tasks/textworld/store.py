@@ -17,6 +17,7 @@ from agent_rl.tasks.textworld.planner import Planner
 from agent_rl.tasks.textworld.settings import Settings
 from agent_rl.tasks.textworld.world import World, load
 
+LOOK = "look"
 CACHE = "AGENT_RL_CACHE"
 """Environment variable that names a folder for generated games."""
 VERSION = 1
@@ -33,6 +34,10 @@ class Game:
     def __init__(self, world: World) -> None:
         self.world = world
         self.planner = Planner(world)
+        self.moves = tuple(
+            move for move in world.moves if move.adds or move.removes or move.command == LOOK
+        )
+        """Moves that change something, and looking around."""
         self._others: dict[str, Planner] = {}
         self._goals: tuple[str, ...] | None = None
 
@@ -83,17 +88,33 @@ class Games:
         return text
 
     def _on_disk(self, seed: int) -> str:
-        folder = os.environ.get(CACHE)
-        if not folder:
+        kept = folder(self._settings)
+        if kept is None:
             return generate(self._settings, seed).dump()
-        version = library.require().__version__
-        name = digest([VERSION, version, *self._settings.key()])
-        path = Path(folder) / "textworld" / name / f"{seed}.json"
+        path = kept / f"{seed}.json"
         if path.exists():
-            return path.read_text(encoding="utf-8")
+            return _checked(path)
         text = generate(self._settings, seed).dump()
         write_text(path, text)
         return text
+
+
+def folder(settings: Settings) -> Path | None:
+    """Where games of these settings are kept on disk; None when ``CACHE`` names no folder."""
+    root = os.environ.get(CACHE)
+    if not root:
+        return None
+    name = digest([VERSION, library.require().__version__, *settings.key()])
+    return Path(root) / "textworld" / name
+
+
+def _checked(path: Path) -> str:
+    text = path.read_text(encoding="utf-8")
+    try:
+        load(text)
+    except (LookupError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged; delete it, it will be generated again") from error
+    return text
 
 
 def generate(settings: Settings, seed: int) -> World:

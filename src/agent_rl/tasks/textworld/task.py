@@ -10,12 +10,12 @@ import gymnasium
 from agent_rl.tasks.base import EpisodeOver, TextTask
 from agent_rl.tasks.textworld import library, words
 from agent_rl.tasks.textworld.planner import Planner
+from agent_rl.tasks.textworld.prose import Teller
 from agent_rl.tasks.textworld.settings import Settings, check_settings
-from agent_rl.tasks.textworld.store import Game, games
+from agent_rl.tasks.textworld.store import LOOK, Game, games
 from agent_rl.tasks.textworld.view import NOT_POSSIBLE, goal_text, scene_text
 from agent_rl.tasks.textworld.world import Move
 
-LOOK = "look"
 _MAX_SEED = 2**31
 _TREASURE = (
     "You walk through a house to take the thing that the first message names; it is somewhere in "
@@ -55,7 +55,8 @@ class TextWorldTask(TextTask):
         rooms: places of the cooking game, 1, 6, 9 or 12.
         open: whether doors and containers of the cooking game start closed.
         cook, cut: whether every ingredient has to be cooked and cut.
-        text: ``own`` (few words).
+        text: ``own`` (few words, a closed vocabulary) or ``prose`` (the text of the compiled game,
+            for language models; there ``examine`` and ``inventory`` are understood as well).
 
     Raises: UserError when a setting does not exist, or when textworld is not installed.
     """
@@ -84,9 +85,13 @@ class TextWorldTask(TextTask):
             f"Answer with one command and nothing else, for example: {_COMMANDS[game]}. "
             "The command look changes nothing."
         )
-        self.vocabulary = words.vocabulary(game, level)  # type: ignore[misc]
+        # Prose has no closed vocabulary: a word-level tokenizer cannot read it.
+        known = words.vocabulary(game, level) if text == "own" else ()
+        self.vocabulary = known  # type: ignore[misc]
+        self._teller = Teller(self.settings) if text == "prose" else None
         self._games = games(self.settings)
         self._game: Game | None = None
+        self._state = 0
         self._over = True
 
     def reset(
@@ -100,7 +105,8 @@ class TextWorldTask(TextTask):
         self._state = game.world.begin()
         self._over = False
         info = {"valid": True, "success": False, "distance": self._distance()}
-        return goal_text(game.world) + self._text(), info
+        seen = self._text() if self._teller is None else self._teller.start(seed)
+        return goal_text(game.world) + seen, info
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         if self._over:
@@ -118,7 +124,7 @@ class TextWorldTask(TextTask):
         # A game that cannot be won any more is lost, as in TextWorld itself.
         self._over = success or distance == math.inf
         info = {"valid": True, "success": success, "distance": distance}
-        return self._text(), float(success), self._over, False, info
+        return self._told(command, success), float(success), self._over, False, info
 
     def expert_action(self, goal: str | None = None) -> str:
         """First command of a shortest plan; equally short plans go by the alphabet.
@@ -146,14 +152,13 @@ class TextWorldTask(TextTask):
         return self._started().goals()
 
     def admissible_actions(self) -> tuple[str, ...]:
-        """All commands that are possible now and change something, and ``look``; sorted."""
-        world, state = self._started().world, self._state
-        found = {
-            move.command
-            for move in world.moves
-            if state & move.needs == move.needs and (move.adds or move.removes)
-        }
-        return tuple(sorted({LOOK, *found}))
+        """All commands that are understood now, sorted: those that change something, and ``look``.
+
+        In prose also those that only tell something.
+        """
+        moves, state = self._moves(), self._state
+        found = {move.command for move in moves if state & move.needs == move.needs}
+        return tuple(sorted(found))
 
     def instance_hash(self) -> str:
         """SHA-256 of all facts of the start, by the names of things, and of the goal."""
@@ -170,10 +175,14 @@ class TextWorldTask(TextTask):
 
     def _move(self, command: str) -> Move | None:
         state = self._state
-        for move in self._started().world.moves:
+        for move in self._moves():
             if move.command == command and state & move.needs == move.needs:
                 return move
         return None
+
+    def _moves(self) -> tuple[Move, ...]:
+        game = self._started()
+        return game.moves if self._teller is None else game.world.moves
 
     def _planner(self, goal: str) -> Planner:
         game = self._started()
@@ -190,6 +199,18 @@ class TextWorldTask(TextTask):
 
     def _text(self) -> str:
         return scene_text(self._started().world, self._state)
+
+    def _told(self, command: str, success: bool) -> str:
+        """What is to be read after a command."""
+        if self._teller is None:
+            return self._text()
+        text, end = self._teller.tell(command)
+        lost = self._started().world.lost(self._state)
+        if end != ("won" if success else "lost" if lost else ""):
+            raise RuntimeError(
+                f"after {command!r} the game says {end!r}, the logic differs: {text}"
+            )
+        return text
 
     def _distance(self) -> float:
         return self._started().planner.distance(self._state)

@@ -40,9 +40,8 @@ def grammar() -> dict[str, tuple[str, ...]]:
         for line in path.read_text(encoding="utf-8").splitlines():
             symbol, colon, told = line.partition(":")
             if colon and not line.startswith("#"):
-                found[symbol.strip()] = tuple(
-                    one.strip() for one in told.strip().removesuffix(";").split(";")
-                )
+                texts = (one.strip() for one in told.split(";"))
+                found[symbol.strip()] = tuple(text for text in texts if text)
     return found
 
 
