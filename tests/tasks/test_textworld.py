@@ -153,16 +153,17 @@ print(digest.hexdigest())
 
 
 def test_transcripts_are_equal_in_two_processes_with_different_hash_seeds():
-    digests = []
-    for hash_seed in ("1", "2"):
-        done = subprocess.run(
+    runs = [
+        subprocess.Popen(
             [sys.executable, "-c", SCRIPT, str(Path(__file__).parent)],
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
+            stdout=subprocess.PIPE,
             text=True,
-            check=True,
         )
-        digests.append(done.stdout.strip())
+        for hash_seed in ("1", "2")
+    ]
+    digests = [run.communicate()[0].strip() for run in runs]
+    assert [run.returncode for run in runs] == [0, 0]
     assert len(digests[0]) == hashlib.sha256().digest_size * 2
     assert digests[0] == digests[1]
 
@@ -282,6 +283,15 @@ def test_goals_idling_and_distances_keep_the_contract(chosen):
             task.goal_distance("take the moon")
 
 
+def test_a_house_of_one_room_offers_things_to_take_and_nowhere_to_go():
+    task = make_task("textworld", {**MEAL, "rooms": 1, "open": False, "cut": False})
+    text, info = task.reset(seed=0)
+    assert " room kitchen , " in text and " exit " not in text and info["distance"] >= 4
+    goals = task.alternative_goals()
+    assert goals and all(goal.startswith("take ") for goal in goals)
+    assert all(task.goal_distance(goal) > 0 for goal in goals)
+
+
 def test_taking_the_wrong_thing_loses_and_reaches_the_goal_of_taking_it():
     task = make_task("textworld", HUNT)
     task.reset(seed=0)
@@ -355,6 +365,26 @@ def test_memory_stays_flat_over_a_thousand_resets():
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert grown < 100_000
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc on this system")
+def test_memory_of_the_compiled_games_is_given_back():
+    task = make_task("textworld", PROSE)
+
+    def resident():
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def rounds(count):
+        for number in range(count):
+            task.reset(seed=number % 3)
+            task.step("look")
+
+    rounds(20)
+    before = resident()
+    rounds(100)
+    # Without closing the game before the next one is loaded, 40 MB.
+    assert resident() - before < 8_000_000
 
 
 def test_a_process_plays_thousands_of_steps_per_second():

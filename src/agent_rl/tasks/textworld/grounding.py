@@ -161,9 +161,9 @@ class _Grounding:
         goals = {
             f"take {one.name}": one.at
             for one in carried
-            if one.name != "meal" and not one.at & (own | start)
+            if one.at and one.name != "meal" and not one.at & (own | start)
         }
-        goals |= {f"go to {room.name}": room.here for room in rooms if not room.here & start}
+        goals |= {f"go to {room.name}": room.here for room in rooms if room.here & ~start}
         return dict(sorted(goals.items()))
 
     def _room(self, key: str) -> Room:
