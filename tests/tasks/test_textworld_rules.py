@@ -241,6 +241,18 @@ def test_a_seed_that_the_generator_refuses_gets_the_game_of_its_next_sub_seed(mo
         store.generate(settings, 5)
 
 
+def test_a_game_that_cannot_be_won_is_refused():
+    game = library.generate(make_task("textworld", HUNT).settings, 0, 0)
+    state = game.world.state
+    target = next(fact for fact in state.facts if str(fact.arguments[0].type) in ("o", "f", "k"))
+    for fact in [fact for fact in state.facts if target.arguments[0] in fact.arguments]:
+        state.remove_fact(fact)
+    other = next(fact for fact in state.facts if str(fact.arguments[0].type) in ("o", "f", "k"))
+    state.remove_fact(other)
+    with pytest.raises(library.Refused, match="no play can fulfil"):
+        ground(game)
+
+
 def test_the_grammar_is_read_as_textworld_reads_it():
     from textworld.generator.text_grammar import Grammar
 

@@ -40,7 +40,10 @@ def fact_of(proposition: Any) -> Fact:
 
 
 def ground(game: Any) -> World:
-    """All moves, quests and visible things of a game."""
+    """All moves, quests and visible things of a game.
+
+    Raises: library.Refused when it cannot be won.
+    """
     return _Grounding(game).world()
 
 
@@ -128,12 +131,10 @@ class _Grounding:
 
     def _quests(self) -> Iterator[Quest]:
         for quest in self.game.quests:
-            wins = (self._conditions(event) for event in quest.win_events)
-            fails = (self._conditions(event) for event in quest.fail_events)
-            yield Quest(
-                tuple(mask for mask in wins if mask is not None),
-                tuple(mask for mask in fails if mask is not None),
-            )
+            wins = tuple(filter(None, map(self._conditions, quest.win_events)))
+            if quest.win_events and not wins:
+                raise library.Refused("a quest that no play can fulfil")
+            yield Quest(wins, tuple(filter(None, map(self._conditions, quest.fail_events))))
 
     def _conditions(self, event: Any) -> int | None:
         """The facts of an event; None when it can never happen."""
