@@ -1,6 +1,7 @@
 """The smoke pipeline in a copy of the checkout: it runs, it is complete, it repeats."""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from agent_rl.stages.smoke import prepare_copy, run_command, run_pipeline
 
 ROOT = Path(__file__).parents[1]
+TASKS = ("babyai", "sqlqa")
 ARMS = ("sft", "rft", "dpo", "grpo_sparse", "grpo_dense", "grpo_shaped", "sft_grpo")
 
 
@@ -40,13 +42,31 @@ def runs(finished):
     return pd.read_csv(finished / "results" / "runs.csv")
 
 
-def test_every_arm_seed_split_and_decoding_has_a_row(runs):
-    trained = runs[runs.method.isin(ARMS)]
+@pytest.mark.parametrize("task", TASKS)
+def test_every_arm_seed_split_and_decoding_has_a_row(runs, task):
+    assert set(runs.task) == set(TASKS)
+    own = runs[runs.task == task]
+    trained = own[own.method.isin(ARMS)]
     assert set(trained.method) == set(ARMS)
     cells = trained.groupby(["method", "seed", "split", "decoding"]).size()
     assert (cells == 1).all() and len(cells) == len(ARMS) * 2 * 2 * 2
-    untrained = runs[runs.method.isin(["random", "oracle", "base"])]
+    untrained = own[own.method.isin(["random", "oracle", "base"])]
     assert untrained.seed.isna().all() and len(untrained) == 3 * 2 * 2
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_transcripts_hold_an_oracle_episode_and_name_their_rule(finished, task):
+    content = json.loads((finished / "results" / "transcripts.json").read_text(encoding="utf-8"))
+    own = [episode for episode in content["episodes"] if episode["task"] == task]
+    assert own and own[0]["role"] == "oracle_first" and own[0]["end"] == "success"
+    assert content["selection"][:60] in (finished / "reports" / "index.md").read_text(
+        encoding="utf-8"
+    )
+
+
+def test_the_pipeline_has_about_thirty_stages(finished):
+    listed = run_command(["dvc", "stage", "list", "--name-only"], finished, capture=True)
+    assert len(listed.split()) == 2 * (5 + 1 + len(ARMS)) + 2
 
 
 def test_the_oracle_wins_and_ends_add_up(runs):

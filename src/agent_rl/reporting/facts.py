@@ -63,6 +63,8 @@ def _words(facts: Facts) -> tuple[str, str]:
         action = f"the agent {tool}, one look-up after the other, and then answers once"
         if facts.get("question") == "compare":
             action = f"the agent {tool} along two chains of look-ups, compares, and answers once"
+        if facts.get("question") == "find":
+            action = f"the agent {tool} until it knows which of three names fits, and answers once"
         return f"questions about {source}", f"{action}: a wrong answer ends the episode"
     return "a text task of several turns", "the agent acts until it is done or out of turns"
 
