@@ -42,7 +42,8 @@ params: setup ## write params.yaml from configs/ (PROFILE=smoke|default|full, TA
 repro: params ## run the study: every stage that is not up to date (PROFILE=, TASKS= as params)
 	@test -d .git || dvc config --local core.no_scm true
 	@dvc repro
-	@if [ "$(PROFILE)" = default ]; then python -m agent_rl.stages.report --readme README.md; fi
+	@if [ "$(PROFILE)" = default ]; then \
+	  python -m agent_rl.stages.report --readme README.md --only-readme; fi
 	@echo "done: read reports/index.md or open reports/report.html"
 
 .PHONY: smoke

@@ -40,12 +40,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--reports", type=Path, default=REPORTS)
     parser.add_argument("--readme", type=Path, help="also put the headline into this README")
+    parser.add_argument("--only-readme", action="store_true", help="draw nothing")
     options = parser.parse_args(argv)
 
     def run() -> None:
-        page = build_report(options.results, options.reports)
+        if options.only_readme and options.readme is None:
+            raise UserError("--only-readme needs --readme FILE")
         if options.readme is not None:
             write_headline(options.readme, headline(options.results))
+        if options.only_readme:
+            return
+        page = build_report(options.results, options.reports)
         print(f"report: {page} (and {page.with_name('report.html')})")
 
     return guarded(run)

@@ -107,7 +107,7 @@ def shared_artifacts(study: StudyConfig, task: str) -> Artifacts:
     own = Artifacts(ARTIFACTS / task)
     if own.collect_card.exists():
         made_with = read_json(own.collect_card, "dvc repro collect")["settings"]
-        if made_with == wanted and own.collected.exists():
+        if made_with == wanted:
             return own
     made = Artifacts(WORK / "base" / wanted / task)
     for stage, output in (
