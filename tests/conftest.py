@@ -51,6 +51,7 @@ def compose():
 
     def build(*overrides):
         content = compose_config("study", [*TINY, *overrides], ROOT / "configs")
+        content["learning_rates"] = {}  # those of the arms, above
         purposes = content["tasks"]["babyai"]["demonstrations"]
         for name in purposes.keys() - {"episodes", "noise"}:
             purposes[name] = {"right": 0.8, "wander": 0.2}.get(name, 0.0)
