@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -23,6 +25,7 @@ from agent_rl.stages.common import (
     shared_digest,
 )
 from agent_rl.stages.params import compose_study
+from agent_rl.trajectory import EndReason, Trajectory
 
 WORK = Path(".work")
 ARM = "run"
@@ -129,33 +132,67 @@ def _number(key: str, value: str | None) -> int:
         raise UserError(f"{key}={value}: expected a whole number") from error
 
 
-def execute(arguments: Sequence[str]) -> None:
-    """Make the run and say where everything is."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run, composed and checked."""
+
+    study: StudyConfig
+    """Settings with the single arm :data:`ARM`; the base is made with these."""
+    trained: StudyConfig
+    """The same with the horizon of training and evaluation."""
+    task: str
+    method: str
+    seed: int
+
+    @property
+    def digest(self) -> str:
+        """Of everything that decides the run."""
+        from agent_rl.training.arms import run_digest
+
+        return run_digest(self.trained, self.task, ARM, self.seed)
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is kept; equal settings, equal folder."""
+        return WORK / "runs" / f"{self.task}-{self.method}-seed{self.seed}-{self.digest}"
+
+
+class Finished(NamedTuple):
+    """What a run gave."""
+
+    record: dict[str, Any]
+    """Content of ``run.json``."""
+    rows: list[dict[str, Any]]
+    """One per evaluation episode, of all splits and decodings."""
+    kept: list[Trajectory]
+    """Evaluation episodes to read."""
+
+
+def plan(arguments: Sequence[str]) -> Plan:
+    """Compose a run from ``key=value`` words. Raises: UserError for a word or value that is bad."""
     chosen, overrides = parse(arguments)
     study = settings(chosen, overrides)
-    task, seed = str(chosen["task"]), study.seeds[0]
+    task = str(chosen["task"])
     check_task(task, study.task(task))
     trained = with_horizon(study, task, chosen["horizon"])
+    return Plan(study, trained, task, str(chosen["method"]), study.seeds[0])
 
+
+def make_run(planned: Plan, shared: Artifacts) -> Finished:
+    """Train and evaluate, and say where everything is. Raises: UserError when the run failed."""
     from tqdm import tqdm
 
-    from agent_rl.parallel import prepare_process
     from agent_rl.stages.evaluate import Contender, evaluate
     from agent_rl.stages.train import arm_inputs
-    from agent_rl.training.arms import run_digest, train_arm
+    from agent_rl.training.arms import train_arm
     from agent_rl.training.ledger import CURVE, RUN
 
-    prepare_process()
-    shared = shared_artifacts(study, task)
-    name = "-".join(
-        [task, str(chosen["method"]), f"seed{seed}", run_digest(trained, task, ARM, seed)]
-    )
-    folder = WORK / "runs" / name
-    with tqdm(total=100, desc=f"train {name}", unit="%") as bar:
+    folder, trained, task = planned.folder, planned.trained, planned.task
+    with tqdm(total=100, desc=f"train {folder.name}", unit="%") as bar:
         train_arm(
             arm_inputs(trained, task, shared),
             ARM,
-            seed,
+            planned.seed,
             folder / "policy",
             lambda share: bar.update(100 * share),
         )
@@ -163,17 +200,32 @@ def execute(arguments: Sequence[str]) -> None:
     print(f"curve:      {folder / 'policy' / CURVE}")
     if record["status"] != "ok":
         raise UserError(f"the run failed: {record['reason']}")
-    rows, _ = evaluate(
-        Contender(ARM, seed, folder / "policy"), study=trained, task_name=task, artifacts=shared
-    )
+    contender = Contender(ARM, planned.seed, folder / "policy")
+    rows, kept = evaluate(contender, study=trained, task_name=task, artifacts=shared)
     write_parquet(folder / "episodes.parquet", pa.Table.from_pylist(rows, schema=EPISODE_SCHEMA))
     print(f"checkpoint: {folder / 'policy'}")
     print(f"evaluation: {folder / 'episodes.parquet'}")
+    return Finished(record, rows, kept)
+
+
+def success_rate(rows: Sequence[dict[str, Any]], split: str, decoding: str) -> tuple[float, int]:
+    """Share of the episodes of one split and decoding that succeeded, and their number."""
+    ends = [r["end"] for r in rows if r["split"] == split and r["decoding"] == decoding]
+    return ends.count(EndReason.SUCCESS) / len(ends), len(ends)
+
+
+def execute(arguments: Sequence[str]) -> None:
+    """Make the run and say how well it does."""
+    planned = plan(arguments)
+
+    from agent_rl.parallel import prepare_process
+
+    prepare_process()
+    rows = make_run(planned, shared_artifacts(planned.study, planned.task)).rows
     for split in ("test", "shifted"):
-        for decoding in trained.evaluation.decodings:
-            part = [r for r in rows if r["split"] == split and r["decoding"] == decoding]
-            won = sum(r["end"] == "success" for r in part)
-            print(f"  {split:8s} {decoding:6s} success {won / len(part):.3f}  (n = {len(part)})")
+        for decoding in planned.trained.evaluation.decodings:
+            rate, n = success_rate(rows, split, decoding)
+            print(f"  {split:8s} {decoding:6s} success {rate:.3f}  (n = {n})")
 
 
 def main(arguments: Sequence[str]) -> int:
