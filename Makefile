@@ -24,7 +24,8 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-# The optional tasks, which only the tests need: a study that uses them installs the extra itself.
+# The optional task, which the tests and `make textworld` need: a study that uses it installs the
+# extra itself.
 $(VENV)/.textworld: $(VENV)/.installed requirements-textworld.lock
 	@echo "installing the optional task textworld into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
@@ -49,6 +50,10 @@ repro: params ## run the study: every stage that is not up to date (PROFILE=, TA
 .PHONY: smoke
 smoke: setup ## the whole pipeline on toy sizes, in a copy; this checkout stays as it is
 	@python -m agent_rl.stages.smoke
+
+.PHONY: textworld
+textworld: setup $(VENV)/.textworld ## one run on the optional TextWorld family, for the report -> results/showcase/
+	@python -m agent_rl.stages.showcase --task textworld
 
 .PHONY: test
 test: lint $(VENV)/.textworld ## lint, layer check and all tests, the smoke pipeline included
