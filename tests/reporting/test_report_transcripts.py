@@ -13,7 +13,7 @@ from agent_rl.reporting.report import _environment
 from agent_rl.reporting.sections import build_document
 from agent_rl.reporting.sections_transcripts import literal, transcript_blocks
 from agent_rl.reporting.tables import load_results
-from agent_rl.reporting.transcripts import load_transcripts
+from agent_rl.reporting.transcripts import load_showcases, load_transcripts
 
 TURN = {
     "observation": "goal a|b <b>", "action": "look `x`", "valid": False, "distance_before": 2.0,
@@ -113,3 +113,75 @@ def test_a_damaged_file_is_refused_before_anything_is_written(results, tmp_path,
     with pytest.raises(UserError, match=told):
         build_report(results, tmp_path / "reports")
     assert not (tmp_path / "reports" / "index.md").exists()
+
+
+HEADER = {
+    "task": "lanterns", "settings": {"rooms": 3, "kind": "dark"}, "horizon": 9, "seed": 2,
+    "arm": "grpo_shaped", "success": {"oracle": 1.0, "base": 0.25, "grpo_shaped": 0.5},
+    "test_episodes": 1200, "budget_tokens": 9000, "total_tokens": 9123,
+    "command": "python -m something --task x",
+}  # fmt: skip
+
+
+def show(results, name, header=None, **changes):
+    """Write one file of the showcase; ``changes`` are of its header."""
+    shown = {**EPISODE, "task": name}
+    content = {**CONTENT, "header": {**HEADER, "task": name, **changes}, "episodes": [shown]}
+    (results / "showcase").mkdir(exist_ok=True)
+    (results / "showcase" / f"{name}.json").write_text(json.dumps({**content, **(header or {})}))
+
+
+def section_of(results):
+    return rendered(results)[0].split("## What the episodes look like")[1].split("\n## ")[0]
+
+
+def test_runs_beside_the_study_come_after_it_in_the_order_of_names(results):
+    write(results, CONTENT)
+    without = section_of(results)
+    (results / "showcase").mkdir()
+    assert section_of(results) == without  # an empty folder shows nothing, as a missing one
+    show(results, "zebras")
+    show(results, "lanterns")
+    text = section_of(results)
+    sentence = (
+        "**lanterns** (kind dark, rooms 3; 9 turns allowed): success on 1,200 test episodes, "
+        "greedy: oracle 1.000, base 0.250, GRPO shaped 0.500 (seed 2, trained on 9,123 tokens "
+        "(budget 9,000)); one training seed: descriptive; not part of the study's comparisons. "
+        "Made by `python -m something --task x`."
+    )
+    assert sentence in text
+    places = [
+        text.index(part)
+        for part in (
+            *("**babyai: GRPO", sentence, "**lanterns: GRPO shaped, seed 3, greedy**"),
+            *("**zebras** (", "**zebras: GRPO", "Steps: exact", "How they were chosen."),
+        )
+    ]
+    assert places == sorted(places)
+    assert text.count("How they were chosen.") == 1 == text.count("Steps: exact")
+    assert "lanterns" not in without and "significan" not in text
+
+
+def test_a_run_beside_the_study_that_was_chosen_by_another_rule_tells_its_own(results):
+    show(results, "lanterns", header={"selection": "By an older rule."})
+    text = section_of(results)
+    assert "`results/transcripts.json` is absent" in text  # of the study; the showcase is shown
+    assert "How they were chosen. By an older rule." in text
+    write(results, CONTENT)
+    assert section_of(results).count("How they were chosen.") == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"arm": "run"}, "header, key arm: 'run' is not one of"),
+        ({"success": {"oracle": 1.0, "base": 0.2}}, "success: key grpo_shaped is missing"),
+        ({"success": {**HEADER["success"], "base": 20}}, "key base: 20.0 is not in [0, 1]"),
+        ({"test_episodes": "many"}, "key test_episodes: 'many' is not a whole number"),
+    ],
+)
+def test_a_wrong_header_is_refused_with_its_place(results, change, told):
+    show(results, "lanterns", **change)
+    with pytest.raises(UserError) as refusal:
+        load_showcases(results / "showcase")
+    assert told in str(refusal.value) and "lanterns.json" in str(refusal.value)

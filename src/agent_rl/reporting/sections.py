@@ -52,7 +52,7 @@ def build_document(results: Results, figures: Figures) -> Document:
             Section("How episodes end", [shown("end_reasons")]),
             Section(
                 "What the episodes look like",
-                transcript_blocks(results.transcripts, results.tasks),
+                transcript_blocks(results.transcripts, results.tasks, results.showcases),
             ),
             Section("Cost", [shown("cost"), *_cost_tables(results)]),
             Section("Training health", [shown("training_health")]),

@@ -6,8 +6,17 @@ import math
 from collections.abc import Sequence
 
 from agent_rl.reporting import style
-from agent_rl.reporting.document import DASH, Block, Missing, Paragraph, Table, number, plain
-from agent_rl.reporting.transcripts import Transcript, Transcripts, TranscriptTurn
+from agent_rl.reporting.document import (
+    DASH,
+    Block,
+    Missing,
+    Paragraph,
+    Table,
+    count,
+    number,
+    plain,
+)
+from agent_rl.reporting.transcripts import Showcase, Transcript, Transcripts, TranscriptTurn
 
 ROLES = {
     "oracle_first": "the first test instance",
@@ -24,24 +33,58 @@ ENDS = {
 }
 
 
-def transcript_blocks(shown: Transcripts | None, tasks: Sequence[str]) -> list[Block]:
-    """A heading line and a table per episode, then the rule that chose them."""
-    if shown is None:
-        return [Missing("`results/transcripts.json` is absent: no episode is shown.")]
+READING = (
+    "Steps: exact number of expert steps to success before and after the turn. The columns on "
+    "the right are what the turn is paid under each reward; the last turn of `shaped` also "
+    "settles the potential, which is 0 at every end. The last row holds the final text, which "
+    "nobody acts upon, and the sums."
+)
+
+
+def transcript_blocks(
+    shown: Transcripts | None, tasks: Sequence[str], showcases: Sequence[Showcase] = ()
+) -> list[Block]:
+    """A heading line and a table per episode, then the rule that chose them.
+
+    Args:
+        shown: episodes of the study.
+        tasks: of the study, in the order to show.
+        showcases: runs beside the study, shown after it.
+    """
     blocks: list[Block] = []
-    for task in tasks:
-        episodes = [episode for episode in shown.episodes if episode.task == task]
-        if not episodes:
-            blocks.append(Missing(f"No episode of `{task}` is in `results/transcripts.json`."))
-        for episode in episodes:
-            blocks += [Paragraph(_heading(episode)), _table(episode)]
-    reading = (
-        "Steps: exact number of expert steps to success before and after the turn. The columns on "
-        "the right are what the turn is paid under each reward; the last turn of `shaped` also "
-        "settles the potential, which is 0 at every end. The last row holds the final text, which "
-        "nobody acts upon, and the sums."
+    if shown is None:
+        blocks.append(Missing("`results/transcripts.json` is absent: no episode is shown."))
+    else:
+        for task in tasks:
+            episodes = [episode for episode in shown.episodes if episode.task == task]
+            if not episodes:
+                blocks.append(Missing(f"No episode of `{task}` is in `results/transcripts.json`."))
+            blocks += _episodes(episodes)
+    for showcase in showcases:
+        blocks += [Paragraph(_introduction(showcase)), *_episodes(showcase.shown.episodes)]
+    sources = [*([shown] if shown else []), *(showcase.shown for showcase in showcases)]
+    # One rule chose all of them, unless a file is older than the others.
+    rules = dict.fromkeys(source.selection for source in sources)
+    reading = [Paragraph(READING)] if rules else []
+    return [*blocks, *reading, *(Paragraph(f"How they were chosen. {rule}") for rule in rules)]
+
+
+def _episodes(episodes: Sequence[Transcript]) -> list[Block]:
+    return [block for e in episodes for block in (Paragraph(_heading(e)), _table(e))]
+
+
+def _introduction(showcase: Showcase) -> str:
+    settings = ", ".join(f"{name} {value}" for name, value in sorted(showcase.settings.items()))
+    rates = ", ".join(
+        f"{style.label(policy)} {number(rate)}" for policy, rate in showcase.success.items()
     )
-    return [*blocks, Paragraph(reading), Paragraph(f"How they were chosen. {shown.selection}")]
+    tokens = f"{count(showcase.total_tokens)} tokens (budget {count(showcase.budget_tokens)})"
+    return (
+        f"**{showcase.task}** ({settings or 'no settings'}; {showcase.horizon} turns allowed): "
+        f"success on {count(showcase.test_episodes)} test episodes, greedy: {rates} (seed "
+        f"{showcase.seed}, trained on {tokens}); one training seed: descriptive; not part of the "
+        f"study's comparisons. Made by {literal(showcase.command)}."
+    )
 
 
 def _heading(episode: Transcript) -> str:

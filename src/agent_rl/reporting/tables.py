@@ -19,7 +19,7 @@ import pandas as pd
 from agent_rl.errors import UserError
 from agent_rl.reporting.facts import learning_rates
 from agent_rl.reporting.style import ARMS, UNTRAINED, arm_order
-from agent_rl.reporting.transcripts import Transcripts, load_transcripts
+from agent_rl.reporting.transcripts import Showcase, Transcripts, load_showcases, load_transcripts
 
 STATUSES = ("ok", "collapsed", "failed")
 SPLITS = ("test", "shifted")
@@ -110,6 +110,8 @@ class Results:
     """Files that may be absent, as text, by name without suffix."""
     transcripts: Transcripts | None = None
     """Episodes to read; None when the file is absent."""
+    showcases: tuple[Showcase, ...] = ()
+    """Episodes of runs beside the study, by task."""
 
     @property
     def tasks(self) -> list[str]:
@@ -164,6 +166,7 @@ def load_results(results_dir: Path) -> Results:
         provenance=_read_provenance(results_dir / "provenance.json"),
         optional=optional,
         transcripts=load_transcripts(results_dir / "transcripts.json"),
+        showcases=load_showcases(results_dir / "showcase"),
     )
 
 

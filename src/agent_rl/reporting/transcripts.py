@@ -1,4 +1,4 @@
-"""Reads ``results/transcripts.json`` strictly: episodes that the report prints turn by turn."""
+"""Reads ``results/transcripts.json`` and ``results/showcase/`` strictly: episodes to print."""
 
 from __future__ import annotations
 
@@ -57,22 +57,52 @@ class Transcripts:
     episodes: tuple[Transcript, ...]
 
 
+@dataclass(frozen=True)
+class Showcase:
+    """Episodes of one run beside the study, on one task."""
+
+    task: str
+    settings: dict[str, Any]
+    """Of the task."""
+    horizon: int
+    test_episodes: int
+    success: dict[str, float]
+    """Share of the test episodes that succeed with greedy decoding, by policy."""
+    arm: str
+    """The policy that was trained."""
+    budget_tokens: int
+    total_tokens: int
+    """Tokens that training processed."""
+    seed: int
+    command: str
+    """What makes the file again."""
+    shown: Transcripts
+
+
 def load_transcripts(path: Path) -> Transcripts | None:
     """Read and check the file; None when it does not exist.
 
     Raises :class:`~agent_rl.errors.UserError` that names the file, the place and the value.
     """
-    if not path.exists():
-        return None
+    return _transcripts(_read(path)) if path.exists() else None
+
+
+def load_showcases(folder: Path) -> tuple[Showcase, ...]:
+    """Every ``*.json`` of the folder, by name; none when it does not exist.
+
+    Raises :class:`~agent_rl.errors.UserError` as :func:`load_transcripts`.
+    """
+    return tuple(_showcase(_read(path)) for path in sorted(folder.glob("*.json")))
+
+
+def _read(path: Path) -> _Reader:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise UserError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as UTF-8 text ({error})") from None
-    source = _Reader(content, str(path))
-    episodes = source.items("episodes")
-    return Transcripts(source.text("selection"), tuple(_transcript(item) for item in episodes))
+    return _Reader(content, str(path))
 
 
 class _Reader:
@@ -80,13 +110,15 @@ class _Reader:
 
     def __init__(self, content: Any, where: str) -> None:
         if not isinstance(content, dict):
-            raise UserError(f"{where}: must be one JSON object; run the publish stage again")
+            raise UserError(f"{where}: must be one JSON object; run the stage that writes it again")
         self.content: dict[str, Any] = content
         self.where = where
 
     def value(self, key: str, wanted: type | tuple[type, ...], name: str) -> Any:
         if key not in self.content:
-            raise UserError(f"{self.where}: key {key} is missing; run the publish stage again")
+            raise UserError(
+                f"{self.where}: key {key} is missing; run the stage that writes it again"
+            )
         value = self.content[key]
         boolean = isinstance(value, bool) and wanted is not bool
         if boolean or not isinstance(value, wanted):
@@ -113,6 +145,9 @@ class _Reader:
             raise UserError(f"{self.where}, key {key}: {value!r} is not a finite number")
         return value
 
+    def part(self, key: str) -> _Reader:
+        return _Reader(self.value(key, dict, "an object"), f"{self.where}, {key}")
+
     def distance(self, key: str) -> float:
         """Expert steps; null means lost."""
         return math.inf if self.content.get(key, 0) is None else self.number(key)
@@ -120,6 +155,34 @@ class _Reader:
     def items(self, key: str) -> list[_Reader]:
         values = self.value(key, list, "a list")
         return [_Reader(item, f"{self.where}, {key}[{index}]") for index, item in enumerate(values)]
+
+
+def _transcripts(source: _Reader) -> Transcripts:
+    episodes = source.items("episodes")
+    return Transcripts(source.text("selection"), tuple(_transcript(item) for item in episodes))
+
+
+def _showcase(source: _Reader) -> Showcase:
+    header = source.part("header")
+    arm = header.choice("arm", tuple(ARMS))
+    rates = header.part("success")
+    success = {policy: rates.number(policy) for policy in ("oracle", "base", arm)}
+    for policy, rate in success.items():
+        if not 0 <= rate <= 1:
+            raise UserError(f"{rates.where}, key {policy}: {rate!r} is not in [0, 1]")
+    return Showcase(
+        task=header.text("task"),
+        settings=header.part("settings").content,
+        horizon=header.whole("horizon"),
+        test_episodes=header.whole("test_episodes"),
+        success=success,
+        arm=arm,
+        budget_tokens=header.whole("budget_tokens"),
+        total_tokens=header.whole("total_tokens"),
+        seed=header.whole("seed"),
+        command=header.text("command"),
+        shown=_transcripts(source),
+    )
 
 
 def _transcript(item: _Reader) -> Transcript:
@@ -141,7 +204,7 @@ def _transcript(item: _Reader) -> Transcript:
 
 
 def _turn(item: _Reader) -> TranscriptTurn:
-    paid = _Reader(item.value("rewards", dict, "an object"), f"{item.where}, rewards")
+    paid = item.part("rewards")
     return TranscriptTurn(
         observation=item.text("observation"),
         action=item.text("action"),
