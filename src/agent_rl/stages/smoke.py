@@ -17,7 +17,10 @@ from pathlib import Path
 from agent_rl.errors import UserError
 from agent_rl.stages.common import guarded
 
-COPIED = ("configs", "src", "examples", "dvc.yaml", "pyproject.toml", ".dvc/config", ".dvcignore")
+COPIED = (
+    *("configs", "src", "examples", "results/showcase"),
+    *("dvc.yaml", "pyproject.toml", ".dvc/config", ".dvcignore"),
+)
 """What the pipeline needs of a checkout."""
 
 
