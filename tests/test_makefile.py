@@ -47,6 +47,19 @@ def test_the_readme_carries_the_headline_of_the_committed_results(tmp_path):
     assert copy.read_text(encoding="utf-8") == original, "run make report"
 
 
+def test_the_headline_can_be_written_without_drawing(tmp_path, capsys):
+    from agent_rl.stages import report
+
+    readme, reports = tmp_path / "README.md", tmp_path / "reports"
+    readme.write_text(f"# Title\n{BEGIN}\nold\n{END}\nrest\n", encoding="utf-8")
+    words = ["--results", str(ROOT / "results"), "--reports", str(reports), "--only-readme"]
+    assert report.main([*words, "--readme", str(readme)]) == 0
+    text = readme.read_text(encoding="utf-8")
+    assert "old" not in text and "babyai" in text and not reports.exists()
+    assert report.main(words) == 2
+    assert "--only-readme needs --readme" in capsys.readouterr().err
+
+
 def test_tracked_files_name_no_path_of_a_machine():
     tracked = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
