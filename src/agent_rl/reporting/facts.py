@@ -62,7 +62,10 @@ def _words(facts: Facts) -> tuple[str, str]:
         source, tool = _SOURCES.get(str(facts["mode"]), ("records", "looks things up"))
         action = f"the agent {tool}, one look-up after the other, and then answers once"
         if facts.get("question") == "compare":
-            action = f"the agent {tool} along two chains of look-ups, compares, and answers once"
+            chains = "for each of two names"
+            if facts.get("hops") != 1:
+                chains = "along two chains of look-ups"
+            action = f"the agent {tool} {chains}, compares, and answers once"
         if facts.get("question") == "find":
             action = f"the agent {tool} until it knows which of three names fits, and answers once"
         return f"questions about {source}", f"{action}: a wrong answer ends the episode"
