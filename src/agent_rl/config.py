@@ -470,8 +470,11 @@ def _check_ranges(study: StudyConfig, refuse: Any) -> None:
         least += [
             (f"tasks.{name}.horizon", task.horizon, 2),
             (f"tasks.{name}.max_action_tokens", task.max_action_tokens, 1),
-            (f"tasks.{name}.budget_tokens", study.train_on(name).budget_tokens, 1),
-            (f"tasks.{name}.collect_instances", study.collect_on(name).instances, 1),
+            *(
+                (f"tasks.{name}.{key}", own, 1)
+                for key in ("budget_tokens", "collect_instances")
+                if (own := getattr(task, key)) is not None
+            ),
             (f"tasks.{name}.instances.train", sizes.train, 1),
             (f"tasks.{name}.instances.test", sizes.test, 1),
             (f"tasks.{name}.instances.shifted", sizes.shifted, 1),

@@ -86,6 +86,10 @@ def settings(chosen: dict[str, str | None], overrides: Sequence[str]) -> StudyCo
         rates = content["learning_rates"][str(chosen["task"])]
         kin = str(method) if method != "grpo" else f"grpo_{chosen['reward']}"
         content["arms"][ARM]["learning_rate"] = rates.get(kin, rates[ARM])
+        if method == "grpo" and not any(".sft_learning_rate=" in word for word in overrides):
+            content["arms"][ARM]["sft_learning_rate"] = rates.get(
+                "sft", content["arms"][ARM]["sft_learning_rate"]
+            )
     content["arms"] = {ARM: content["arms"][ARM]}
     content["learning_rates"] = {}
     content["seeds"] = [_number("seed", chosen["seed"])]
