@@ -7,7 +7,8 @@ import pytest
 from agent_rl.__main__ import main
 from agent_rl.errors import UserError
 from agent_rl.stages import tasks
-from agent_rl.stages.task_settings import load_task_study, task_names
+from agent_rl.stages.params import task_names
+from agent_rl.stages.task_settings import load_task_study
 from agent_rl.tasks.instances import build_instances
 
 ROOT = Path(__file__).parents[2]

@@ -24,6 +24,14 @@ HEADER = "# Written by `make params` from configs/; edit there.\n"
 TASKS = "tasks="
 
 
+def task_names() -> list[str]:
+    """Names of the task configurations, sorted. Raises: UserError outside the repository."""
+    folder = CONFIGS / "task"
+    if not folder.is_dir():
+        raise UserError(f"no folder {folder}/ here; run from the root of the repository")
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
 def compose_study(overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The composed study; a word ``tasks=A,B`` narrows or extends it to the tasks named.
 
@@ -34,14 +42,13 @@ def compose_study(overrides: Sequence[str] = ()) -> dict[str, Any]:
     names = [word.removeprefix(TASKS) for word in overrides if word.startswith(TASKS)]
     rest = [word for word in overrides if not word.startswith(TASKS)]
     chosen = [name.strip() for name in ",".join(names).split(",") if name.strip()]
-    known = compose_config("study")["tasks"] if chosen else []
+    present = task_names() if chosen else []
+    studied = compose_config("study")["tasks"] if chosen else []
     added = []
     for name in chosen:
-        if name not in known:
-            files = CONFIGS / "task"
-            if not (files / f"{name}.yaml").is_file():
-                options = ", ".join(sorted(path.stem for path in files.glob("*.yaml")))
-                raise UserError(f"unknown task {name!r}: {files}/ has {options}")
+        if name not in present:
+            raise UserError(f"unknown task {name!r}; {CONFIGS}/task/ has: {', '.join(present)}")
+        if name not in studied:
             added.append(f"+task@tasks.{name}={name}")
             if (CONFIGS / "tuned" / f"{name}.yaml").exists():
                 added.append(f"+tuned@learning_rates.{name}={name}")

@@ -6,23 +6,15 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 
-from agent_rl.compose import CONFIGS, compose_config
 from agent_rl.config import StudyConfig, TaskConfig, study_from
 from agent_rl.errors import UserError
+from agent_rl.stages.params import compose_study
 from agent_rl.tasks.horizon import Horizon
 from agent_rl.tasks.instances import SPLITS, Instance, build_instances
 from agent_rl.tasks.registry import make_env
 
 MAX_INSTANCE = 2**31 - 1
 """Largest seed that generates an instance."""
-
-
-def task_names() -> list[str]:
-    """Names of the task configurations, sorted. Raises: UserError outside the repository."""
-    folder = CONFIGS / "task"
-    if not folder.is_dir():
-        raise UserError(f"no folder {folder}/ here; run from the root of the repository")
-    return sorted(path.stem for path in folder.glob("*.yaml"))
 
 
 def load_task_study(name: str, changes: Sequence[str] = ()) -> StudyConfig:
@@ -35,14 +27,7 @@ def load_task_study(name: str, changes: Sequence[str] = ()) -> StudyConfig:
 
     Raises: UserError for an unknown task, a word that is no ``key=value``, or a bad value.
     """
-    known = task_names()
-    if name not in known:
-        raise UserError(f"unknown task {name!r}; {CONFIGS}/task/ has: {', '.join(known)}")
-    words = [_override(name, change) for change in changes]
-    if name not in compose_config("study")["tasks"]:
-        words.insert(0, f"+task@tasks.{name}={name}")
-    content = compose_config("study", words)
-    content["tasks"] = {name: content["tasks"][name]}
+    content = compose_study([f"tasks={name}", *(_override(name, change) for change in changes)])
     # Nothing is trained here, so a task may have fewer instances than training asks for.
     content["collect"]["instances"] = content["train"]["validation_instances"] = 1
     return study_from(content, "configs")

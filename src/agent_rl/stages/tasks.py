@@ -15,7 +15,8 @@ from agent_rl.compose import CONFIGS
 from agent_rl.config import TaskConfig
 from agent_rl.errors import UserError
 from agent_rl.stages.common import guarded
-from agent_rl.stages.task_settings import load_task_study, task_names
+from agent_rl.stages.params import task_names
+from agent_rl.stages.task_settings import load_task_study
 from agent_rl.tasks.base import TextTask
 from agent_rl.tasks.instances import SPLITS, build_instances
 from agent_rl.tasks.registry import family_names, goal_keys, make_task
