@@ -127,6 +127,19 @@ class CollectConfig:
     instances: int
     group_size: int
     temperature: float
+    probe_instances: int
+    """Instances of the probe: larger groups that only tell how many groups would be dead."""
+    probe_group_size: int
+    """Episodes per instance of the probe; one half predicts, the other measures. No arm learns
+    from them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditConfig:
+    """Scripted policies under every reward."""
+
+    instances: int
+    """Training instances that each scripted policy plays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +166,42 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgeConfig:
+    """A model that ranks the trajectories of a group, behind an OpenAI-compatible endpoint."""
+
+    url: str
+    """Base address, e.g. ``http://localhost:8000/v1``; requests go nowhere else."""
+    model: str
+    """Name of the model at the endpoint."""
+    key_variable: str
+    """Environment variable that holds the key; empty for none. The key itself stands nowhere."""
+    orders: int
+    """Random orders in which a group is shown; their scores are averaged. Two or more tell how
+    much the order matters."""
+    attempts: int
+    """Requests per group and order before the group counts as invalid."""
+    timeout: float
+    """Seconds that one request may take."""
+    concurrency: int
+    """Requests under way at once."""
+    max_answer_tokens: int
+    """Tokens that the answer may take."""
+
+
+@dataclass(frozen=True, slots=True)
 class RewardConfig:
     """A reward specification, see :mod:`agent_rl.rewards`."""
 
-    name: Literal["sparse", "dense", "dense_naive", "shaped"]
+    name: str
+    """A registered reward, or ``module:ATTRIBUTE`` for one of your own."""
     scale: float
     """k of the shaped reward; unused by the others."""
     gamma: float
     """Discount inside shaping and returns."""
+    criteria: dict[str, float]
+    """Criterion -> weight of the rubric reward; empty for the others."""
+    judge: JudgeConfig | None
+    """Only for the reward ``judge``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +211,9 @@ class CreditConfig:
     name: Literal["trajectory", "turn"]
     normalisation: Literal["group", "batch", "none"]
     epsilon: float
+    gae_lambda: float
+    """Below 1, turn-level credit trusts the potential of the shaped reward more than what
+    followed: GAE with V = k Phi."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +294,9 @@ class StudyConfig:
     model: ModelConfig
     warmstart: WarmstartConfig
     collect: CollectConfig
+    rewards: dict[str, RewardConfig]
+    """Every reward that the audit and the reward stage look at, by the name of its file."""
+    audit: AuditConfig
     train: TrainConfig
     evaluation: EvaluationConfig
     learning_rates: dict[str, dict[str, float]]
@@ -435,12 +482,28 @@ def _check(study: StudyConfig, where: str) -> None:
                 study.train.validation_instances,
                 f"task {name} has only {task.instances.val} validation instances",
             )
+        for key, wanted in (
+            ("collect.probe_instances", study.collect.probe_instances),
+            ("audit.instances", study.audit.instances),
+        ):
+            if wanted > task.instances.train:
+                refuse(
+                    key, wanted, f"task {name} has only {task.instances.train} training instances"
+                )
         if study.collect_on(name).instances > task.instances.train:
             refuse(
                 "collect.instances",
                 study.collect_on(name).instances,
                 f"task {name} has only {task.instances.train} training instances",
             )
+    if study.collect.probe_group_size % 2:
+        refuse(
+            "collect.probe_group_size",
+            study.collect.probe_group_size,
+            "must be even: one half of the members predicts, the other measures",
+        )
+    for name, reward in study.rewards.items():
+        _check_reward(reward, f"rewards.{name}", refuse)
     for name, rates in study.learning_rates.items():
         for arm_name, rate in rates.items():
             if not 0 < rate < float("inf"):
@@ -460,6 +523,10 @@ def _check_ranges(study: StudyConfig, refuse: Any) -> None:
         ("warmstart.steps", study.warmstart.steps, 1),
         ("warmstart.batch_size", study.warmstart.batch_size, 1),
         ("collect.instances", study.collect.instances, 1),
+        ("collect.probe_instances", study.collect.probe_instances, 2),
+        ("collect.probe_group_size", study.collect.probe_group_size, 4),
+        ("audit.instances", study.audit.instances, 2),
+        ("rewards", len(study.rewards), 1),
         ("train.validation_instances", study.train.validation_instances, 1),
         ("train.warmup_share", study.train.warmup_share, 0),
         ("evaluation.batch_size", study.evaluation.batch_size, 1),
@@ -536,11 +603,69 @@ def _check_grpo(arm: GRPOArmConfig, key: str, refuse: Any) -> None:
         )
     if not 0 <= arm.sft_share < 1:
         refuse(f"{key}.sft_share", arm.sft_share, "must lie in [0, 1)")
-    if not 0 < arm.reward.gamma <= 1:
-        refuse(f"{key}.reward.gamma", arm.reward.gamma, "must lie in (0, 1]")
+    _check_reward(arm.reward, f"{key}.reward", refuse)
     if arm.reward.gamma != 1 and arm.reward.name == "shaped" and arm.credit.name == "trajectory":
         refuse(
             f"{key}.reward.gamma",
             arm.reward.gamma,
             "an undiscounted sum of discounted shaping pays for dwelling; set 1 or credit turn",
         )
+    _check_credit(arm, f"{key}.credit", refuse)
+
+
+def _check_credit(arm: GRPOArmConfig, key: str, refuse: Any) -> None:
+    if not arm.credit.epsilon >= 0:
+        refuse(f"{key}.epsilon", arm.credit.epsilon, "must not be negative")
+    if not 0 <= arm.credit.gae_lambda <= 1:
+        refuse(f"{key}.gae_lambda", arm.credit.gae_lambda, "must lie in [0, 1]")
+    if arm.credit.gae_lambda < 1 and (arm.credit.name != "turn" or arm.reward.name != "shaped"):
+        refuse(
+            f"{key}.gae_lambda",
+            arm.credit.gae_lambda,
+            "below 1 it leans on the potential of the shaped reward, turn by turn; "
+            "set 1, or reward shaped with credit turn",
+        )
+
+
+def _check_reward(reward: RewardConfig, key: str, refuse: Any) -> None:
+    """Refuse a reward whose settings contradict its name; names are resolved by ``rewards``."""
+    if not 0 < reward.gamma <= 1:
+        refuse(f"{key}.gamma", reward.gamma, "must lie in (0, 1]")
+    if not -float("inf") < reward.scale < float("inf"):
+        refuse(f"{key}.scale", reward.scale, "must be a finite number")
+    if (reward.name == "rubric") != bool(reward.criteria):
+        refuse(
+            f"{key}.criteria",
+            reward.criteria,
+            "the reward rubric needs weights by criterion, and no other reward reads them",
+        )
+    for criterion, weight in reward.criteria.items():
+        if not 0 <= weight <= 1:
+            refuse(f"{key}.criteria.{criterion}", weight, "a weight must lie in [0, 1]")
+    if reward.criteria and abs(sum(reward.criteria.values()) - 1) > 1e-9:
+        refuse(f"{key}.criteria", reward.criteria, "the weights must sum to 1")
+    if (reward.name == "judge") != (reward.judge is not None):
+        refuse(
+            f"{key}.judge",
+            reward.judge,
+            "the reward judge needs an endpoint, and no other reward reads it",
+        )
+    if reward.judge is not None:
+        _check_judge(reward.judge, f"{key}.judge", refuse)
+
+
+def _check_judge(judge: JudgeConfig, key: str, refuse: Any) -> None:
+    if not judge.url.startswith(("http://", "https://")):
+        refuse(
+            f"{key}.url",
+            judge.url,
+            "no endpoint is configured; set the base address of an OpenAI-compatible server, "
+            "e.g. http://localhost:8000/v1",
+        )
+    if not judge.model:
+        refuse(f"{key}.model", judge.model, "name the model at the endpoint")
+    for name in ("orders", "attempts", "concurrency", "max_answer_tokens"):
+        if getattr(judge, name) < 1:
+            refuse(f"{key}.{name}", getattr(judge, name), "must be at least 1")
+    if not 0 < judge.timeout < float("inf"):
+        refuse(f"{key}.timeout", judge.timeout, "must be a positive number of seconds")
