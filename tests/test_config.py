@@ -5,7 +5,6 @@ import subprocess
 import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import get_args, get_type_hints
 
 import pandas as pd
 import pytest
@@ -13,16 +12,26 @@ from omegaconf import OmegaConf
 
 from agent_rl.__main__ import main as run_main
 from agent_rl.compose import compose_config
-from agent_rl.config import GRPOArmConfig, RewardConfig, load_params, study_from
+from agent_rl.config import GRPOArmConfig, load_params, study_from
 from agent_rl.errors import UserError
 from agent_rl.rewards import REWARDS
 from agent_rl.stages import evaluate, params, train
+from agent_rl.stages.common import check_rewards
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "configs"
 PROFILES = sorted(path.stem for path in (CONFIGS / "profile").glob("*.yaml"))
 PRIMARY = sorted(path.stem for path in CONFIGS.glob("*.yaml"))
 MEMBERS = sorted(path.relative_to(CONFIGS).with_suffix("") for path in CONFIGS.glob("*/*.yaml"))
+
+
+JUDGE = (
+    "+reward@rewards.judge=judge",
+    "rewards.judge.judge.url=http://localhost:8000/v1",
+    "rewards.judge.judge.model=any",
+)
+"""Overrides that put the judge into a study."""
+BUILT_IN = {n for n, r in REWARDS.items() if r.function.__module__.startswith("agent_rl.")}
 
 
 @lru_cache
@@ -39,6 +48,8 @@ def how_to_reach(group, name):
     """Overrides under which a member of a config group becomes part of the study."""
     grpo = ["+method@arms.extra=grpo"]
     reward, credit = "+reward@arms.extra.reward=", "+credit@arms.extra.credit="
+    if (group, name) == ("reward", "judge"):
+        return JUDGE
     if group == "method":
         rest = [reward + "sparse", credit + "trajectory"] if name == "grpo" else []
         return [f"+method@arms.extra={name}", *rest]
@@ -227,7 +238,17 @@ REFUSED = [
     (f"{GRPO}.iterations", -1, "at least 1"),
     (f"{GRPO}.micro_batches", 7, "multiple of minibatches x micro_batches = 7"),
     (f"{GRPO}.loss", "ppo", "'ppo' is not one of dapo, grpo, dr_grpo"),
-    (f"{GRPO}.reward.name", "sprase", "'sprase' is not one of sparse, dense"),
+    (f"{GRPO}.reward.scale", float("nan"), "a finite number"),
+    (f"{GRPO}.reward.criteria", {"answered": 1.0}, "no other reward reads them"),
+    ("rewards.rubric.criteria", {}, "needs weights by criterion"),
+    ("rewards.rubric.criteria.answered", 0.2, "the weights must sum to 1"),
+    ("rewards.rubric.criteria.answered", -0.1, "a weight must lie in [0, 1]"),
+    (f"{GRPO}.credit.epsilon", -1.0, "must not be negative"),
+    (f"{GRPO}.credit.gae_lambda", 1.1, "must lie in [0, 1]"),
+    ("arms.grpo_dense.credit.gae_lambda", 0.9, "set 1, or reward shaped with credit turn"),
+    ("collect.probe_group_size", 5, "must be even"),
+    ("collect.probe_instances", 1_000_000, "training instances"),
+    ("audit.instances", 1_000_000, "training instances"),
     (f"{GRPO}.credit.name", "token", "'token' is not one of trajectory, turn"),
     (f"{GRPO}.sft_share", 1.0, "[0, 1)"),
     (f"{GRPO}.reward.gamma", 0.0, "(0, 1]"),
@@ -299,8 +320,48 @@ def test_an_override_that_does_not_exist_is_refused_in_one_line(override, told):
     assert told in str(refusal.value) and "\n" not in str(refusal.value)
 
 
-def test_the_settings_know_exactly_the_rewards_that_exist():
-    assert set(get_args(get_type_hints(RewardConfig)["name"])) == set(REWARDS)
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("rewards.dense.name", "sprase", "rewards.dense: unknown reward 'sprase'; known: dense"),
+        ("arms.grpo_dense.reward.name", "sprase", "arms.grpo_dense.reward: unknown reward"),
+        ("rewards.rubric.criteria", {"kind": 1.0}, "rewards.rubric: unknown criterion 'kind'"),
+        ("rewards.dense.name", "nowhere:it", "rewards.dense: reward 'nowhere:it': there is no"),
+        ("rewards.dense.name", "json:dumps", "is of type function, not a Reward"),
+    ],
+)
+def test_a_reward_that_does_not_exist_stops_a_study_before_it_starts(key, value, told):
+    content = composed()
+    put(content, key, value)
+    with pytest.raises(UserError) as refusal:
+        check_rewards(study_from(content, "params"))
+    assert told in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("url", "", "no endpoint is configured"),
+        ("url", "localhost:8000", "no endpoint is configured"),
+        ("model", "", "name the model"),
+        ("orders", 0, "at least 1"),
+        ("attempts", 0, "at least 1"),
+        ("timeout", 0.0, "a positive number of seconds"),
+    ],
+)
+def test_a_judge_needs_an_endpoint(key, value, told):
+    content = composed(*JUDGE)
+    study_from(content, "params")
+    content["rewards"]["judge"]["judge"][key] = value
+    with pytest.raises(UserError) as refusal:
+        study_from(content, "params")
+    assert told in str(refusal.value) and f"rewards.judge.judge.{key}" in str(refusal.value)
+
+
+def test_every_reward_has_a_file_and_the_study_looks_at_all_but_the_judge():
+    files = {path.stem for path in (CONFIGS / "reward").glob("*.yaml")}
+    assert files == {*BUILT_IN, "judge", "brisk"}
+    assert set(study_from(composed(), "p").rewards) == BUILT_IN
 
 
 def test_unknown_tasks_and_arms_are_refused_with_those_that_exist():

@@ -26,6 +26,10 @@ class Stream(IntEnum):
     """Actions sampled while evaluating."""
     STATISTICS = 5
     """Bootstrap resamples."""
+    PROBE = 6
+    """Episodes of the base in large groups, which no arm learns from."""
+    AUDIT = 7
+    """Scripted policies under every reward."""
 
 
 def sequence(study_seed: int, seed: int, stream: Stream, *index: int) -> np.random.SeedSequence:

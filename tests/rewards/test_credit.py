@@ -4,25 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.rewards.facts import make_facts
 
-from agent_rl.rewards import EpisodeFacts, advantages, episode_facts, rewards
-from agent_rl.rewards.credit import dead_groups
+from agent_rl.rewards import advantages, dead_groups, episode_facts, returns_to_go, rewards, spec
+from agent_rl.rewards.specs import shaping_potential
 from agent_rl.trajectory import EndReason, Trajectory, Turn
 
 EPSILON = 1e-4
 
 
-def facts_of(lengths, groups=None, *, success=None, crashed=None, distances=None):
-    lengths = np.array(lengths)
-    width = max(int(lengths.max()), 1)
-    return EpisodeFacts(
-        distances=np.ones((len(lengths), width + 1)) if distances is None else distances,
-        lengths=lengths,
-        success=np.array(success if success is not None else [False] * len(lengths)),
-        crashed=np.array(crashed if crashed is not None else [False] * len(lengths)),
-        groups=np.array(groups if groups is not None else [0] * len(lengths)),
-        horizon=np.full(len(lengths), width),
-    )
+def facts_of(lengths, groups=None, **known):
+    return make_facts(lengths, groups=groups, **known)
 
 
 def last_turn(lengths, values):
@@ -52,7 +44,7 @@ def random_groups(rng, count, members):
 
 def both(facts, credit):
     return [
-        advantages(facts, rewards(name, facts), credit=credit, epsilon=EPSILON)
+        advantages(facts, rewards(spec(name), facts), credit=credit, epsilon=EPSILON)
         for name in ("sparse", "shaped")
     ]
 
@@ -71,7 +63,7 @@ def test_p46_shaped_equals_sparse_under_trajectory_credit(thousand_groups):
 def test_p46_shaped_differs_from_sparse_under_turn_credit(thousand_groups):
     sparse, shaped = both(thousand_groups, "turn")
     apart = np.abs(sparse - shaped).max(axis=1)
-    alive = ~dead_groups(thousand_groups, rewards("shaped", thousand_groups), credit="turn")
+    alive = ~dead_groups(thousand_groups, shaped)
     assert (apart[alive] > 0.05).mean() > 0.9
 
 
@@ -110,8 +102,9 @@ def test_turn_advantages_by_hand_with_discount():
 def test_p29_a_group_without_variance_has_advantages_of_exactly_0(credit, value):
     facts = facts_of([3, 3, 3])
     earned = last_turn([3, 3, 3], [value] * 3)
-    assert not advantages(facts, earned, credit=credit).any()
-    assert dead_groups(facts, earned, credit=credit).all()
+    result = advantages(facts, earned, credit=credit)
+    assert not result.any()
+    assert dead_groups(facts, result).all()
 
 
 def test_p29_float_noise_does_not_bring_a_dead_group_to_life():
@@ -124,7 +117,7 @@ def test_p29_float_noise_does_not_bring_a_dead_group_to_life():
 def test_p29_only_the_dead_group_is_dead():
     facts = facts_of([1, 1, 1, 1], [0, 0, 1, 1])
     earned = np.array([[1.0], [0.0], [1.0], [1.0]])
-    dead = dead_groups(facts, earned, credit="trajectory")
+    dead = dead_groups(facts, advantages(facts, earned, credit="trajectory"))
     assert dead.tolist() == [False, False, True, True]
 
 
@@ -252,3 +245,105 @@ def test_p23_a_group_is_scored_by_its_own_members_only(case, credit, normalisati
         facts, np.vstack([earned, other]), credit=credit, normalisation=normalisation
     )
     assert together[: len(lengths)] == pytest.approx(alone, abs=0)
+
+
+def test_p34_turn_credit_by_hand_with_one_member_left():
+    """Rewards at the end, lengths 1, 2 and 3: at turn 2 nobody is there to compare with."""
+    facts = facts_of([1, 2, 3])
+    earned = last_turn([1, 2, 3], [1.0, 0.0, 1.0])
+    result = advantages(facts, earned, credit="turn", normalisation="none")
+    third = 1 / 3
+    by_hand = [[third, 0, 0], [-2 * third, -0.5, 0], [third, 0.5, 0]]
+    assert result == pytest.approx(np.array(by_hand))
+    # Mean squares per trajectory, each over its own turns: 1/9, (4/9 + 1/4) / 2, (1/9 + 1/4) / 3.
+    spread = np.sqrt((1 / 9 + (4 / 9 + 1 / 4) / 2 + (1 / 9 + 1 / 4) / 3) / 3)
+    scaled = advantages(facts, earned, credit="turn", epsilon=EPSILON)
+    assert scaled == pytest.approx(np.array(by_hand) / (spread + EPSILON))
+
+
+def test_p32_normalisations_by_hand_for_one_win_in_four():
+    facts = facts_of([1] * 8, [0] * 4 + [1] * 4)
+    earned = np.array([[1.0], [0], [0], [0], [1.0], [1.0], [1.0], [0]])
+    centred = np.array([0.75, -0.25, -0.25, -0.25, 0.25, 0.25, 0.25, -0.75])
+    spread = np.sqrt(3) / 4  # of both groups, and so of the batch
+    for normalisation, scale in (("none", 1.0), ("group", spread), ("batch", spread)):
+        found = advantages(
+            facts, earned, credit="trajectory", normalisation=normalisation, epsilon=0.0
+        )
+        assert found[:, 0] == pytest.approx(centred / scale)
+
+
+def test_batch_normalisation_keeps_a_group_of_failures_smaller_than_one_with_wins():
+    """Under shaping a group that only failed differs by where it stood; its scale shall say so."""
+    facts = facts_of([2] * 4, [0, 0, 1, 1])
+    earned = np.array([[0.1, -0.1], [-0.1, 0.1], [0.0, 1.0], [0.0, 0.0]])
+    sizes = {
+        name: np.abs(advantages(facts, earned, credit="turn", normalisation=name))
+        for name in ("group", "batch")
+    }
+    assert sizes["group"][:2].max() > 1.3
+    assert sizes["batch"][:2].max() < 0.3 and sizes["batch"][2:].max() > 0.9
+
+
+def gae(sparse, values, gamma, lam):
+    """GAE by its definition, Schulman et al. 2016, eq. 16; ``values`` is V(s_0..s_T)."""
+    result = np.zeros_like(sparse)
+    for row in range(len(sparse)):
+        for start in range(sparse.shape[1]):
+            for turn in range(start, sparse.shape[1]):
+                delta = sparse[row, turn] + gamma * values[row, turn + 1] - values[row, turn]
+                result[row, start] += (gamma * lam) ** (turn - start) * delta
+    return result
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.5, 0.95, 1.0])
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+def test_lambda_is_gae_with_the_potential_as_value(lam, gamma):
+    facts = random_groups(np.random.default_rng(3), 50, 4)
+    config = spec("shaped", scale=0.5, gamma=gamma)
+    by_definition = gae(facts.won, 0.5 * shaping_potential(facts), gamma, lam)
+    shaped = rewards(config, facts)
+    found = returns_to_go(shaped, gamma * lam)
+    assert np.abs(np.where(facts.alive, found - by_definition, 0)).max() < 1e-12
+    centred = advantages(
+        facts, shaped, credit="turn", gamma=gamma, gae_lambda=lam, normalisation="none"
+    )
+    for group in range(50):
+        rows = np.flatnonzero(facts.groups == group)
+        alive = facts.alive[rows]
+        mean = np.where(alive, by_definition[rows], 0).sum(0) / np.maximum(alive.sum(0), 1)
+        expected = np.where(alive, by_definition[rows] - mean, 0)
+        spread = np.abs(expected).max()
+        assert spread < 1e-9 or centred[rows] == pytest.approx(expected, abs=1e-9)
+
+
+def test_lambda_moves_advantages_and_needs_turn_credit(thousand_groups):
+    shaped = rewards(spec("shaped"), thousand_groups)
+    whole = advantages(thousand_groups, shaped, credit="turn")
+    short = advantages(thousand_groups, shaped, credit="turn", gae_lambda=0.5)
+    assert np.abs(whole - short).max() > 0.1
+    with pytest.raises(ValueError, match=r"gae_lambda 0\.5 needs credit 'turn'"):
+        advantages(thousand_groups, shaped, credit="trajectory", gae_lambda=0.5)
+
+
+def test_ten_thousand_episodes_take_no_python_step_per_group(thousand_groups):
+    """Groups are handled as arrays: the calls into numpy do not grow with their number."""
+    import sys
+
+    def calls(count):
+        facts = random_groups(np.random.default_rng(0), count, 2)
+        earned = rewards(spec("shaped"), facts)
+        seen = 0
+
+        def count_calls(frame, event, argument):
+            nonlocal seen
+            seen += event in ("call", "c_call")
+
+        sys.setprofile(count_calls)
+        try:
+            advantages(facts, earned, credit="turn")
+        finally:
+            sys.setprofile(None)
+        return seen
+
+    assert calls(500) <= calls(5) + 5

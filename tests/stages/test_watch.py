@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from agent_rl.__main__ import main
-from agent_rl.rewards import advantages, episode_facts, rewards
+from agent_rl.rewards import advantages, episode_facts, rewards, spec
 from agent_rl.rollouts.policies import RandomPolicy
 from agent_rl.rollouts.setup import make_engine
 from agent_rl.seeding import Stream
@@ -71,16 +71,16 @@ def test_the_oracle_walks_down_to_the_goal_under_all_rewards(watch):
     code, text, _ = watch("babyai --policy oracle --seed 1")
     assert code == 0
     header = next(line for line in text.splitlines() if line.startswith("turn"))
-    names = ["sparse", "dense", "dense_naive", "shaped"]
+    names = ["sparse", "dense", "dense_naive", "shaped", "rubric"]
     assert header.split() == ["turn", "valid", "distance", *names, "action"]
     found = rows(text)
     start = int(found[0][2])
     walked = [(str(start - i), str(start - i - 1)) for i in range(start)]
     assert [row[2:4] for row in found] == walked
     numbers = np.array([row[4] for row in found], dtype=float)
-    sums = next(line.split() for line in text.splitlines() if line.startswith(" sum"))[1:5]
+    sums = next(line.split() for line in text.splitlines() if line.startswith(" sum"))[1:6]
     assert numbers.sum(axis=0) == pytest.approx(np.array(sums, dtype=float), abs=0.01)
-    assert sums == ["1.000", "1.000", f"{1 + 0.1 * start:.3f}", "1.500"]
+    assert sums == ["1.000", "1.000", f"{1 + 0.1 * start:.3f}", "1.500", "1.000"]
     assert f"end: success after {start} turns" in text
     assert text.count("      | ") == start + 1  # every observation and the final one
 
@@ -140,7 +140,7 @@ def test_credit_shows_the_advantages_of_the_group():
     shown = advantage_columns(played, columns, study, "turn")
     facts = episode_facts(played)
     for number, name in enumerate(("sparse", "shaped")):
-        expected = advantages(facts, rewards(name, facts), credit="turn")
+        expected = advantages(facts, rewards(spec(name), facts), credit="turn")
         for row, own in enumerate(shown):
             assert own[number].name == f"A {name}"
             assert own[number].values == pytest.approx(expected[row, : len(played[row].turns)])

@@ -9,7 +9,7 @@ import torch
 from datasets import Dataset
 
 import agent_rl.training.grpo as grpo
-from agent_rl.rewards import episode_facts
+from agent_rl.rewards import episode_facts, scoring
 from agent_rl.training.grpo import (
     TrajectoryGRPOTrainer,
     grpo_arguments,
@@ -32,12 +32,13 @@ def model(make_model, word_tokenizer):
 def spread_rewards(monkeypatch):
     """Rewards that make every group live: the stub's own outcome is the same for all members."""
 
-    def scores(name, facts, *, scale, gamma):
+    def scores(config, facts):
         rng = np.random.default_rng(len(facts.lengths))
         earned = rng.normal(size=facts.alive.shape)
         return np.where(facts.alive, earned, 0.0)
 
-    monkeypatch.setattr(grpo, "rewards", scores)
+    monkeypatch.setattr(scoring, "rewards", scores)
+    return scores
 
 
 @pytest.fixture
@@ -172,9 +173,7 @@ def test_p40_loss_and_gradient_equal_the_closed_form(
     total, found = summed(trainer, [batch])
     assert batch["completion_ids"].shape[0] == 16  # no group is dead
     facts = episode_facts(played)
-    values = grpo.advantages(
-        facts, grpo.rewards("", facts, scale=1, gamma=1), credit="turn", epsilon=1e-4
-    )
+    values = grpo.advantages(facts, spread_rewards(None, facts), credit="turn", epsilon=1e-4)
     expected = by_hand(model, played, values, loss, temperature)
     assert total == pytest.approx(float(expected.detach()), abs=1e-6)
     assert_close(found, gradients(model, expected))

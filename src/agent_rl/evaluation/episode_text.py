@@ -6,11 +6,11 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 import numpy as np
 
 from agent_rl.config import GRPOArmConfig, RewardConfig, StudyConfig
+from agent_rl.errors import UserError
 from agent_rl.rewards import episode_facts, rewards
 from agent_rl.trajectory import EndReason, Trajectory, Turn
 
@@ -39,20 +39,29 @@ class Column:
 def reward_settings(study: StudyConfig, names: Sequence[str]) -> list[RewardConfig]:
     """Reward specifications by name, as the study's first arm that trains with each is paid.
 
-    One that no arm trains with has the scale and discount that ``configs/reward/`` gives all.
+    One that no arm trains with is that of the study's list of rewards.
+
+    Raises: UserError for a name that the study does not have.
     """
+    known = known_rewards(study)
+    for name in names:
+        if name not in known:
+            raise UserError(f"unknown reward {name!r}; this study has: {', '.join(sorted(known))}")
+    return [known[name] for name in names]
+
+
+def known_rewards(study: StudyConfig) -> dict[str, RewardConfig]:
+    """Every reward that the study lists or pays an arm; an arm's own settings come first."""
     arms = [arm.reward for arm in study.arms.values() if isinstance(arm, GRPOArmConfig)]
-    paid: dict[str, RewardConfig] = {reward.name: reward for reward in reversed(arms)}
-    return [paid.get(name) or RewardConfig(cast(Any, name), scale=0.5, gamma=1.0) for name in names]
+    known = {reward.name: reward for reward in study.rewards.values()}
+    return known | {reward.name: reward for reward in reversed(arms)}
 
 
 def turn_rewards(
     trajectories: Sequence[Trajectory], settings: RewardConfig
 ) -> list[tuple[float, ...]]:
     """Reward of every turn of every trajectory under one specification."""
-    table = rewards(
-        settings.name, episode_facts(trajectories), scale=settings.scale, gamma=settings.gamma
-    )
+    table = rewards(settings, episode_facts(trajectories))
     # + 0.0 turns a negative zero, which shaping can give, into a plain one.
     return [
         tuple(float(value) + 0.0 for value in row[: len(trajectory.turns)])

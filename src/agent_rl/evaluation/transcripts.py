@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent_rl.config import StudyConfig
-from agent_rl.evaluation.episode_text import reward_settings, turn_rewards
+from agent_rl.config import RewardConfig, StudyConfig
+from agent_rl.evaluation.episode_text import known_rewards, turn_rewards
 from agent_rl.tasks.instances import Instance
 from agent_rl.trajectory import EndReason, Trajectory
 
@@ -85,15 +85,19 @@ def transcripts(
         for role, trajectory in chosen[task].items()
     ]
     settings = {
-        setting.name: {"scale": setting.scale, "gamma": setting.gamma}
-        for setting in reward_settings(study, REWARDS)
+        setting.name: {"scale": setting.scale, "gamma": setting.gamma} for setting in _shown(study)
     }
     return {"selection": SELECTION, "rewards": settings, "episodes": episodes}
 
 
+def _shown(study: StudyConfig) -> list[RewardConfig]:
+    known = known_rewards(study)
+    return [known[name] for name in REWARDS if name in known]
+
+
 def episode_record(study: StudyConfig, trajectory: Trajectory) -> dict[str, Any]:
     """One episode in plain containers, with what each turn is paid."""
-    paid = {s.name: turn_rewards([trajectory], s)[0] for s in reward_settings(study, REWARDS)}
+    paid = {s.name: turn_rewards([trajectory], s)[0] for s in _shown(study)}
     start = trajectory.distances
     return {
         "policy": trajectory.policy,

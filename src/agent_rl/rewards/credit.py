@@ -6,6 +6,13 @@
   members of the group that are still alive at turn t, divided by the group's root mean square of
   these differences + eps. In that mean square each trajectory counts once (the mean over its own
   turns first), so that long failures do not set the scale.
+* ``turn`` with lambda < 1 and the shaped reward: G is discounted by gamma lambda instead. The
+  shaped reward is the temporal difference of the sparse one under the value V = k Phi, so this sum
+  is GAE (Schulman et al. 2016, eq. 16) with that value in place of a critic.
+
+Normalisation: ``group`` divides by the group's own spread as above; ``batch`` by that of all groups
+together, so that a group with small differences stays small; ``none`` divides by nothing
+(Liu et al. 2025, Dr. GRPO).
 
 A group without variance is dead: all its advantages are exactly 0. Crashed episodes say nothing
 about the policy: they enter no mean and get advantage 0.
@@ -18,7 +25,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from agent_rl.config import RewardConfig
 from agent_rl.rewards.facts import EpisodeFacts
+from agent_rl.rewards.specs import rewards
 
 _DEAD = 1e-12
 """Spread below which a group counts as constant: above float noise, below any real difference."""
@@ -30,6 +39,7 @@ def advantages(
     *,
     credit: Literal["trajectory", "turn"],
     gamma: float = 1.0,
+    gae_lambda: float = 1.0,
     normalisation: Literal["group", "batch", "none"] = "group",
     epsilon: float = 1e-4,
 ) -> NDArray[np.float64]:
@@ -40,35 +50,34 @@ def advantages(
         rewards: (N, T) rewards.
         credit: one advantage per trajectory, or one per turn.
         gamma: discount of returns.
+        gae_lambda: further discount of what followed a turn; only with credit ``turn``.
         normalisation: divide by the spread of the group, of the batch, or not at all.
         epsilon: added to the spread.
 
-    Raises: ValueError when a group has fewer than two members.
+    Raises: ValueError when a group has fewer than two members, or for lambda with one advantage
+    per trajectory.
     """
+    if credit == "trajectory" and gae_lambda != 1:
+        raise ValueError(f"gae_lambda {gae_lambda} needs credit 'turn'")
+    index = _group_index(facts)
     usable = ~facts.crashed & (facts.lengths > 0)
     alive = facts.alive & usable[:, None]
-    returns = returns_to_go(rewards, gamma)
+    values = returns_to_go(rewards, gamma * gae_lambda)
+    present = alive
     if credit == "trajectory":
         # One column: the return of the whole trajectory, alive while the trajectory is usable.
-        values, present = returns[:, :1], usable[:, None]
-    else:
-        values, present = returns, alive
-    differences = np.zeros_like(values)
-    scales = np.ones(len(values))
-    for group in np.unique(facts.groups):
-        rows = np.flatnonzero(facts.groups == group)
-        if len(rows) < 2:
-            raise ValueError(f"group {group} has one member: it has no baseline")
-        differences[rows] = _centre(values[rows], present[rows])
-        scales[rows] = _spread(differences[rows], present[rows])
+        values, present = values[:, :1], usable[:, None]
+    differences = _centred(values, present, index)
+    scales = _spreads(differences, present, index)
     dead = scales <= _DEAD
     if normalisation == "group":
-        result = differences / (scales + epsilon)[:, None]
+        result = differences / (scales[index] + epsilon)[:, None]
     elif normalisation == "batch":
-        result = differences / (_spread(differences, present) + epsilon)
+        whole = _spreads(differences, present, np.zeros_like(index))
+        result = differences / (whole[0] + epsilon)
     else:
         result = differences
-    result = np.where(dead[:, None], 0.0, result)
+    result = np.where(dead[index][:, None], 0.0, result)
     return np.where(alive, np.broadcast_to(result, alive.shape), 0.0)
 
 
@@ -82,30 +91,48 @@ def returns_to_go(rewards: NDArray[np.float64], gamma: float) -> NDArray[np.floa
     return result
 
 
-def dead_groups(
-    facts: EpisodeFacts, rewards: NDArray[np.float64], *, credit: Literal["trajectory", "turn"]
-) -> NDArray[np.bool_]:
-    """(N,) whether a trajectory's group gives no gradient: every advantage in it is 0."""
-    signal = np.abs(advantages(facts, rewards, credit=credit)).max(axis=1, initial=0.0) > 0
-    dead = np.zeros(len(signal), dtype=np.bool_)
-    for group in np.unique(facts.groups):
-        rows = facts.groups == group
-        dead[rows] = not signal[rows].any()
-    return dead
+def returns(config: RewardConfig, facts: EpisodeFacts) -> NDArray[np.float64]:
+    """(N,) what each episode earns: the sum of its rewards, discounted as the settings say."""
+    return returns_to_go(rewards(config, facts), config.gamma)[:, 0]
 
 
-def _centre(values: NDArray[np.float64], present: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Subtract, per column, the mean over the members that are present; others get 0."""
-    count = present.sum(axis=0)
-    mean = np.where(present, values, 0.0).sum(axis=0) / np.maximum(count, 1)
-    return np.where(present, values - mean, 0.0)
+def dead_groups(facts: EpisodeFacts, values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """(N,) whether a trajectory's group gives no gradient: every advantage in it is 0.
+
+    Args:
+        values: (N, T) advantages.
+    """
+    index = _group_index(facts)
+    signal = np.abs(values).max(axis=1, initial=0.0)
+    return (np.bincount(index, weights=signal) == 0)[index]
 
 
-def _spread(differences: NDArray[np.float64], present: NDArray[np.bool_]) -> float:
-    """Root mean square of differences; each trajectory counts once."""
+def _group_index(facts: EpisodeFacts) -> NDArray[np.int64]:
+    """(N,) position of each trajectory's group. Raises: ValueError for a group of one."""
+    groups, index, sizes = np.unique(facts.groups, return_inverse=True, return_counts=True)
+    if (sizes < 2).any():
+        raise ValueError(f"group {groups[sizes < 2][0]} has one member: it has no baseline")
+    return index
+
+
+def _centred(
+    values: NDArray[np.float64], present: NDArray[np.bool_], index: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """(N, T) values minus the mean over the present members of the group; 0 where absent."""
+    shape = (int(index.max(initial=-1)) + 1, values.shape[1])
+    sums, counts = np.zeros(shape), np.zeros(shape)
+    np.add.at(sums, index, np.where(present, values, 0.0))
+    np.add.at(counts, index, present)
+    means = sums / np.maximum(counts, 1)
+    return np.where(present, values - means[index], 0.0)
+
+
+def _spreads(
+    differences: NDArray[np.float64], present: NDArray[np.bool_], index: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """(groups,) root mean square of differences; each trajectory counts once."""
     turns = present.sum(axis=1)
     members = turns > 0
-    if not members.any():
-        return 0.0
-    per_trajectory = (differences**2).sum(axis=1)[members] / turns[members]
-    return float(np.sqrt(per_trajectory.mean()))
+    square = np.where(members, (differences**2).sum(axis=1) / np.maximum(turns, 1), 0.0)
+    total = np.bincount(index, weights=square)
+    return np.sqrt(total / np.maximum(np.bincount(index, weights=members), 1))

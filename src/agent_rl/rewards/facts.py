@@ -27,6 +27,13 @@ class EpisodeFacts:
     """(N,) group ids."""
     horizon: NDArray[np.int64]
     """(N,) turns allowed."""
+    valid: NDArray[np.bool_]
+    """(N, T) whether the task understood the action; False where no turn was taken."""
+    repeated: NDArray[np.bool_]
+    """(N, T) whether an earlier turn gave the same action and got the same text for it: a turn
+    from which nothing could be learned. False where no turn was taken."""
+    answered: NDArray[np.bool_]
+    """(N,) whether the agent's own action ended the episode, rightly or wrongly."""
 
     @property
     def alive(self) -> NDArray[np.bool_]:
@@ -34,27 +41,52 @@ class EpisodeFacts:
         return np.arange(self.distances.shape[1] - 1)[None, :] < self.lengths[:, None]
 
     @property
+    def last(self) -> NDArray[np.bool_]:
+        """(N, T) whether turn t was the last one."""
+        return np.arange(self.distances.shape[1] - 1)[None, :] == self.lengths[:, None] - 1
+
+    @property
     def won(self) -> NDArray[np.float64]:
         """(N, T) 1 at the winning turn."""
-        last = np.arange(self.distances.shape[1] - 1)[None, :] == self.lengths[:, None] - 1
-        return (last & self.success[:, None]).astype(np.float64)
+        return (self.last & self.success[:, None]).astype(np.float64)
 
 
 def episode_facts(trajectories: Sequence[Trajectory]) -> EpisodeFacts:
     """Collect facts; trajectories without a turn (a crash at reset) have length 0."""
     lengths = np.array([len(t.turns) for t in trajectories], dtype=np.int64)
-    width = int(lengths.max(initial=1))
-    distances = np.ones((len(trajectories), max(width, 1) + 1))
+    width = max(int(lengths.max(initial=1)), 1)
+    distances = np.ones((len(trajectories), width + 1))
+    valid = np.zeros((len(trajectories), width), dtype=np.bool_)
+    repeated = np.zeros((len(trajectories), width), dtype=np.bool_)
     for row, trajectory in enumerate(trajectories):
         if trajectory.turns:
             known = trajectory.distances
             distances[row, : len(known)] = known
             distances[row, len(known) :] = known[-1]
+            valid[row, : lengths[row]] = [turn.valid for turn in trajectory.turns]
+            repeated[row, : lengths[row]] = _repeated(trajectory)
+    ends = [t.end for t in trajectories]
     return EpisodeFacts(
         distances=distances,
         lengths=lengths,
         success=np.array([t.success for t in trajectories], dtype=np.bool_),
-        crashed=np.array([t.end is EndReason.ERROR for t in trajectories], dtype=np.bool_),
+        crashed=np.array([end is EndReason.ERROR for end in ends], dtype=np.bool_),
         groups=np.array([t.group_id for t in trajectories], dtype=np.int64),
         horizon=np.array([t.horizon for t in trajectories], dtype=np.int64),
+        valid=valid,
+        repeated=repeated,
+        answered=np.array(
+            [end in (EndReason.SUCCESS, EndReason.FAILURE) for end in ends], dtype=np.bool_
+        ),
     )
+
+
+def _repeated(trajectory: Trajectory) -> list[bool]:
+    """Per turn, whether its action and the text that came back occurred before."""
+    texts = [turn.observation for turn in trajectory.turns[1:]] + [trajectory.final_observation]
+    seen: set[tuple[str, str]] = set()
+    result = []
+    for turn, text in zip(trajectory.turns, texts, strict=True):
+        result.append((turn.action, text) in seen)
+        seen.add((turn.action, text))
+    return result

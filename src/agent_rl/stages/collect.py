@@ -1,5 +1,8 @@
 """Stage ``collect``: the base policy plays training instances in groups.
 
+Arms learn from these groups. The probe, fewer instances in larger groups, only tells how often a
+group of each size would be dead; no arm sees it and no arm pays for it.
+
 Run it alone:  python -m agent_rl.stages.collect --task babyai
 """
 
@@ -29,7 +32,7 @@ from agent_rl.stages.common import (
 
 
 def build(study: StudyConfig, task_name: str, artifacts: Artifacts) -> None:
-    """Play ``collect.instances`` groups of ``collect.group_size`` episodes."""
+    """Play ``collect.instances`` groups of ``collect.group_size`` episodes, and the probe."""
     prepare_process()
     task, settings = study.task(task_name), study.collect_on(task_name)
     model, tokenizer, card = load_policy(artifacts.base, "dvc repro warmstart")
@@ -43,7 +46,7 @@ def build(study: StudyConfig, task_name: str, artifacts: Artifacts) -> None:
         weights=card["weights"],
     )
     train = [i for i in load_instances(artifacts.instances) if i.split == "train"]
-    episodes = episodes_of(
+    groups = episodes_of(
         study,
         train[: settings.instances],
         0,
@@ -51,9 +54,19 @@ def build(study: StudyConfig, task_name: str, artifacts: Artifacts) -> None:
         0,
         members=settings.group_size,
     )
-    with tqdm(total=len(episodes), desc=f"collect {task_name}", unit="episode") as bar:
-        played = make_engine(task_name, task, seed=0).play(policy, episodes, bar.update)
-    save_trajectories(artifacts.collected, played)
+    # On the same starts, so that the probe speaks of what the arms are trained on.
+    probe = episodes_of(
+        study,
+        train[: settings.probe_instances],
+        0,
+        Stream.PROBE,
+        members=settings.probe_group_size,
+    )
+    engine = make_engine(task_name, task, seed=0)
+    total = len(groups) + len(probe)
+    with tqdm(total=total, desc=f"collect {task_name}", unit="episode") as bar:
+        save_trajectories(artifacts.collected, engine.play(policy, groups, bar.update))
+        save_trajectories(artifacts.probe, engine.play(policy, probe, bar.update))
     write_json(artifacts.collect_card, {"settings": shared_digest(study, task_name)})
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from agent_rl.config import PARAMS, StudyConfig, TaskConfig, load_params
+from agent_rl.config import PARAMS, GRPOArmConfig, StudyConfig, TaskConfig, load_params
 from agent_rl.errors import UserError
 from agent_rl.files import digest, read_parquet, write_parquet
+from agent_rl.rewards.scoring import check_reward
 from agent_rl.rollouts.engine import Episode
 from agent_rl.seeding import Stream, sequence
 from agent_rl.tasks.instances import Instance
@@ -56,6 +57,10 @@ class Artifacts:
         return self.root / "collect" / "rollouts.parquet"
 
     @property
+    def probe(self) -> Path:
+        return self.root / "collect" / "probe.parquet"
+
+    @property
     def collect_card(self) -> Path:
         return self.root / "collect" / "card.json"
 
@@ -66,6 +71,10 @@ class Artifacts:
     @property
     def reward_summary(self) -> Path:
         return self.root / "reward" / "summary.json"
+
+    @property
+    def audit(self) -> Path:
+        return self.root / "audit" / "audit.json"
 
     def arm(self, arm: str) -> Path:
         return self.root / "train" / arm
@@ -138,6 +147,20 @@ def shared_digest(study: StudyConfig, task: str) -> str:
     return digest([study.seed, study.train.max_grad_norm, *parts])
 
 
+def check_rewards(study: StudyConfig) -> None:
+    """Find every reward and criterion that is named, so that a typing error stops a study before
+    it starts. Raises: UserError."""
+    named = {f"rewards.{name}": config for name, config in study.rewards.items()}
+    for name, arm in study.arms.items():
+        if isinstance(arm, GRPOArmConfig):
+            named[f"arms.{name}.reward"] = arm.reward
+    for key, config in named.items():
+        try:
+            check_reward(config)
+        except UserError as error:
+            raise UserError(f"{key}: {error}") from error
+
+
 def check_task(name: str, task: TaskConfig) -> None:
     """Make the task once, so that an unknown level or setting stops a run before it starts."""
     try:
@@ -179,6 +202,7 @@ def task_stage(
     def main() -> None:
         study = load_params(options.params)
         check_task(options.task, study.task(options.task))
+        check_rewards(study)
         build(study, options.task, Artifacts(options.artifacts / options.task))
 
     return guarded(main)

@@ -16,7 +16,7 @@ from agent_rl.compose import CONFIGS, compose_config
 from agent_rl.config import MATRIX, PARAMS, matrix_of, study_from
 from agent_rl.errors import UserError
 from agent_rl.files import write_text
-from agent_rl.stages.common import check_task, guarded
+from agent_rl.stages.common import check_rewards, check_task, guarded
 
 HEADER = "# Written by `make params` from configs/; edit there.\n"
 
@@ -71,6 +71,7 @@ def render(overrides: Sequence[str] = ()) -> str:
     content[MATRIX] = matrix_of(study)
     for name, task in study.tasks.items():
         check_task(name, task)
+    check_rewards(study)
     return HEADER + OmegaConf.to_yaml(OmegaConf.create(content), sort_keys=True)
 
 

@@ -22,6 +22,7 @@ from agent_rl.config import PARAMS, StudyConfig, load_params
 from agent_rl.evaluation.episodes import EPISODE_SCHEMA
 from agent_rl.evaluation.transcripts import select, transcripts
 from agent_rl.files import digest, read_json, read_parquet, write_json, write_text
+from agent_rl.rewards.cards import card
 from agent_rl.rollouts.storage import load_trajectories
 from agent_rl.stages.common import ARTIFACTS, RESULTS, Artifacts, guarded, load_instances
 from agent_rl.training.ledger import CURVE, RUN
@@ -63,6 +64,72 @@ RUN_COLUMNS = (
     "reason",
 )
 
+REWARD_FILES: dict[str, tuple[str, ...]] = {
+    "reward_audit": (
+        "task",
+        "reward",
+        "policy",
+        "mean_return",
+        "success_rate",
+        "episodes",
+        "mean_return_failed",
+        "max_return",
+        "beats_oracle_share",
+    ),
+    "reward_verdicts": (
+        "task",
+        "reward",
+        "oracle_return",
+        "floor_return",
+        "best_exploit",
+        "best_exploit_return",
+        "paid_failures",
+        "declared_maximum",
+        "highest_return",
+        "farmable",
+        "verdict",
+    ),
+    "tabular_check": ("maze", "reward", "setting", "states", "differing_states", "example"),
+    "judge": (
+        "task",
+        "reward",
+        "groups",
+        "invalid_groups",
+        "requests",
+        "retries",
+        "pair_agreement",
+        "pairs",
+        "order_effect",
+        "order_disagreement",
+    ),
+    "reward_stats": (
+        "task",
+        "reward",
+        "episodes",
+        "mean",
+        "std_in_group",
+        "variance_in_group",
+        "correlation_with_success",
+    ),
+    "rubric_criteria": ("task", "criterion", "weight", "rate", "correlation_with_success"),
+    "dead_groups": (
+        "task",
+        "reward",
+        "credit",
+        "group_size",
+        "instances",
+        "groups",
+        "measured",
+        "measured_low",
+        "measured_high",
+        "predicted",
+    ),
+}
+"""Tables on rewards and their columns."""
+
+OPTIONAL = ("judge",)
+"""Tables that are only there when there is something to tell."""
+
 PACKAGES = (
     "torch",
     "transformers",
@@ -91,6 +158,7 @@ def publish(study: StudyConfig, artifacts_root: Path, results: Path) -> None:
     instances: list[dict[str, Any]] = []
     tasks: dict[str, Any] = {}
     shown = {}
+    earned: list[dict[str, Any]] = []
     for name in study.tasks:
         artifacts = Artifacts(artifacts_root / name)
         table = read_parquet(artifacts.episodes, EPISODE_SCHEMA, "dvc repro evaluate")
@@ -103,12 +171,22 @@ def publish(study: StudyConfig, artifacts_root: Path, results: Path) -> None:
         by_distance.append(_distance_rows(name, episodes))
         instances += _instance_rows(study, name, artifacts)
         tasks[name] = _task_facts(study, name, frame, artifacts)
+        earned.append(_reward_facts(name, artifacts))
         samples = load_trajectories(artifacts.samples, "dvc repro evaluate")
         shown[name] = select(samples, load_instances(artifacts.instances), list(study.arms))
     _write(results / "runs.csv", pd.concat(runs)[list(RUN_COLUMNS)])
     _write(results / "curves.csv", pd.DataFrame(curves))
     _write(results / "by_distance.csv", pd.concat(by_distance))
     _write(results / "instances.csv", pd.DataFrame(instances))
+    for file, columns in REWARD_FILES.items():
+        rows = [row for facts in earned for row in facts.get(file, [])]
+        if rows or file not in OPTIONAL:
+            # The mazes are no task's own: every task brings the same rows.
+            frame = pd.DataFrame(rows, columns=list(columns)).drop_duplicates()
+            _write(results / f"{file}.csv", frame)
+        else:
+            (results / f"{file}.csv").unlink(missing_ok=True)
+    write_json(results / "reward_cards.json", _cards(study))
     write_json(results / "provenance.json", _provenance(study, tasks))
     write_json(results / "transcripts.json", transcripts(study, shown))
 
@@ -250,7 +328,30 @@ def _task_facts(
         "shifted_settings": task.shifted_settings,
         "learning_rates": {arm: study.arm_on(arm, name).learning_rate for arm in study.arms},
         "base_success": rates,
-        "collected": read_json(artifacts.reward_summary, f"dvc repro reward@{name}"),
+    }
+
+
+def _reward_facts(task: str, artifacts: Artifacts) -> dict[str, list[dict[str, Any]]]:
+    """Rows of every reward table of one task, by file."""
+    summary = read_json(artifacts.reward_summary, f"dvc repro reward@{task}")
+    audit = read_json(artifacts.audit, f"dvc repro audit@{task}")
+    rows = {
+        "reward_audit": audit["audit"],
+        "reward_verdicts": audit["verdicts"],
+        "tabular_check": audit["tabular"],
+        "judge": audit["judge"],
+        "reward_stats": summary["stats"],
+        "rubric_criteria": summary["criteria"],
+        "dead_groups": summary["dead_groups"],
+    }
+    return {file: [{"task": task, **row} for row in found] for file, found in rows.items()}
+
+
+def _cards(study: StudyConfig) -> dict[str, Any]:
+    """What every reward of the study says of itself."""
+    return {
+        name: {**card(config), "tasks": sorted(study.tasks)}
+        for name, config in sorted(study.rewards.items())
     }
 
 

@@ -25,7 +25,7 @@ from agent_rl.evaluation.episode_text import (
     reward_settings,
     turn_rewards,
 )
-from agent_rl.rewards import REWARDS, advantages, episode_facts
+from agent_rl.rewards import advantages, episode_facts
 from agent_rl.rollouts.engine import Episode
 from agent_rl.rollouts.setup import make_engine
 from agent_rl.seeding import Stream
@@ -132,7 +132,8 @@ def watch(study: StudyConfig, options: argparse.Namespace) -> None:
     played = make_engine(options.task, task.on(options.split), seed=0).play(
         policy, watched_episodes(study, options)
     )
-    columns = reward_columns(played, study, options.reward or list(REWARDS))
+    names = options.reward or [reward.name for reward in study.rewards.values()]
+    columns = reward_columns(played, study, names)
     extra: list[list[Column]] = [[] for _ in played]
     if options.credit is not None:
         extra = advantage_columns(played, columns, study, options.credit)
@@ -165,7 +166,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--temperature", type=float, help="of a model's softmax; 0 is greedy (default: 0)"
     )
     parser.add_argument(
-        "--reward", action="append", choices=list(REWARDS), help="show this one only (repeatable)"
+        "--reward",
+        action="append",
+        metavar="NAME",
+        help="show this one of the study's rewards only (repeatable)",
     )
     parser.add_argument(
         "--credit", choices=CREDITS, help="play a group and show the advantages of its turns"

@@ -7,16 +7,14 @@ configs and in the processes that the stages start.
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 
 from agent_rl.errors import UserError
+from agent_rl.plugins import load_attribute
 from agent_rl.tasks.babyai import LEVELS, BabyAITask
 from agent_rl.tasks.base import TextTask
 from agent_rl.tasks.horizon import Horizon
@@ -132,45 +130,10 @@ def _register(name: str, entry_point: str, settings: dict[str, Any]) -> None:
 
 def _family(name: str) -> Family:
     if ":" in name:
-        return _load(name)
+        return load_attribute(name, Family, "task", "examples.jugs:FAMILY")
     if name not in FAMILIES:
         raise UserError(
             f"task {name!r} does not exist: choose one of {', '.join(FAMILIES)}, "
             "or name your own as module:ATTRIBUTE"
         )
     return FAMILIES[name]
-
-
-def _load(name: str) -> Family:
-    """The family that a module holds. Raises: UserError naming what is missing."""
-    module_name, _, attribute = name.partition(":")
-    if not module_name or not attribute:
-        raise UserError(f"task {name!r}: expected module:ATTRIBUTE, e.g. examples.jugs:FAMILY")
-    # ``python -m`` finds modules of the current folder; the console script and DVC shall as well.
-    here = str(Path.cwd())
-    if not {"", here} & set(sys.path):
-        sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and _names(error.name, module_name):
-            raise UserError(
-                f"task {name!r}: there is no module {error.name!r} in the current folder or on "
-                "PYTHONPATH"
-            ) from error
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UserError(f"task {name!r}: importing {module_name} failed with {reason}") from error
-    found = getattr(module, attribute, None)
-    if found is None:
-        raise UserError(f"task {name!r}: module {module_name} has no {attribute!r}")
-    if not isinstance(found, Family):
-        raise UserError(
-            f"task {name!r}: {attribute} is of type {type(found).__name__}, not a Family of "
-            "agent_rl.tasks.registry"
-        )
-    return found
-
-
-def _names(missing: str | None, module: str) -> bool:
-    """Whether the missing module is the wanted one or a package above it, not one it imports."""
-    return missing is not None and f"{module}.".startswith(f"{missing}.")

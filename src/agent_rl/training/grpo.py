@@ -39,8 +39,8 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import use_adapter
 
 from agent_rl.config import GRPOArmConfig, TrainConfig
-from agent_rl.rewards import advantages, episode_facts, rewards
-from agent_rl.rewards.credit import dead_groups
+from agent_rl.rewards import advantages, dead_groups
+from agent_rl.rewards.scoring import score
 from agent_rl.training.loop import (
     BudgetCallback,
     RunLog,
@@ -157,17 +157,20 @@ class TrajectoryGRPOTrainer(GRPOTrainer):
             raise TrainingCollapse(
                 f"sampled log-probabilities are not finite at update {self._update}"
             )
-        facts = episode_facts(trajectories)
-        earned = rewards(arm.reward.name, facts, scale=arm.reward.scale, gamma=arm.reward.gamma)
+        scored = score(
+            arm.reward, trajectories, np.random.SeedSequence([self.args.seed, self._update])
+        )
+        facts, earned = scored.facts, scored.rewards
         values = advantages(
             facts,
             earned,
             credit=arm.credit.name,
             gamma=arm.reward.gamma,
+            gae_lambda=arm.credit.gae_lambda,
             normalisation=arm.credit.normalisation,
             epsilon=arm.credit.epsilon,
         )
-        dead = dead_groups(facts, earned, credit=arm.credit.name)
+        dead = dead_groups(facts, values)
         keep = np.flatnonzero(~dead & ~facts.crashed & (facts.lengths > 0))
         totals = earned.sum(axis=1)[~facts.crashed]
         self._log.row(
@@ -177,6 +180,7 @@ class TrajectoryGRPOTrainer(GRPOTrainer):
             reward_std=float(totals.std()) if len(totals) else float("nan"),
             dead_group_share=float(dead.mean()),
             mean_turns=float(facts.lengths.mean()),
+            **scored.parts,
         )
         return self._micro_batches(trajectories, values, keep)
 
