@@ -22,7 +22,7 @@ from agent_rl.config import RewardConfig, StudyConfig
 from agent_rl.evaluation.statistics import t_interval
 from agent_rl.files import write_json, write_parquet
 from agent_rl.rewards import JUDGE, EpisodeFacts, episode_facts, returns_to_go, rewards
-from agent_rl.rewards.dead_groups import Credit, half, measured_dead_share, predicted_dead_share
+from agent_rl.rewards.dead_share import Credit, half, measured_dead_share, predicted_dead_share
 from agent_rl.rewards.rubric import judged_criteria
 from agent_rl.rollouts.storage import load_trajectories
 from agent_rl.stages.common import Artifacts, task_stage

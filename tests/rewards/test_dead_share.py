@@ -7,7 +7,7 @@ import pytest
 from tests.rewards.facts import make_facts
 
 from agent_rl.rewards import advantages, dead_groups, rewards, spec
-from agent_rl.rewards.dead_groups import half, measured_dead_share, predicted_dead_share
+from agent_rl.rewards.dead_share import half, measured_dead_share, predicted_dead_share
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
