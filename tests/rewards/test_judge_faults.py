@@ -1,0 +1,359 @@
+"""Judges that misbehave in every known way, servers that are not there, and the key."""
+
+import gzip
+import json
+import logging
+import socket
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judge_cases import FLAT, GROUPS, SEED, ask, batch, episode, settings
+from judge_server import (
+    JudgeServer,
+    answer,
+    dripping,
+    endless,
+    first,
+    hang_up,
+    honest,
+    in_group,
+    reset,
+    saying,
+    send,
+    sending,
+    sleeping,
+    truncated,
+)
+
+from agent_rl.errors import UserError
+from agent_rl.rewards import judge as judging
+from agent_rl.rewards import judge_client
+from agent_rl.rewards.judge import judge
+from agent_rl.rewards.judge_text import Fault, read_answer
+
+KEY = "sk-secret-2718281828"
+
+
+# Answers that do not count
+
+
+def _with(scores, **changed):
+    return answer(scores | changed)
+
+
+def _entries(scores, *more):
+    entries = [{"id": name, "score": score} for name, score in scores.items()]
+    return json.dumps({"scores": [*entries, *more]})
+
+
+MISBEHAVIOURS = {
+    "a label is missing": ("missing", saying(lambda s: answer(dict(list(s.items())[1:])))),
+    "no label at all": ("missing", saying(lambda s: '{"scores": []}')),
+    "a label too many": ("extra", saying(lambda s: _with(s, T99=0.5))),
+    "other labels": ("extra", saying(lambda s: answer({k.lower(): v for k, v in s.items()}))),
+    "Cyrillic label": ("extra", saying(lambda s: answer(s).replace("T", "Т"))),
+    "full-width label": ("extra", saying(lambda s: answer(s).replace("T", "Ｔ"))),
+    "label with a blank": ("extra", saying(lambda s: answer({k + " ": v for k, v in s.items()}))),
+    "a label twice": ("duplicate", saying(lambda s: _entries(s, {"id": "T1", "score": 0.5}))),
+    "a key twice": ("malformed", saying(lambda s: answer(s).replace('"id"', '"id": 1, "id"'))),
+    "above 1": ("out of range", saying(lambda s: _with(s, T1=1.01))),
+    "below 0": ("out of range", saying(lambda s: _with(s, T1=-0.01))),
+    "percent": ("out of range", saying(lambda s: answer({k: 100 * v + 2 for k, v in s.items()}))),
+    "overflow": ("out of range", saying(lambda s: _with(s, T1=2).replace(" 2}", " 1e999}"))),
+    "NaN": ("malformed", saying(lambda s: _with(s, T1=float("nan")))),
+    "Infinity": ("malformed", saying(lambda s: _with(s, T1=float("inf")))),
+    "-Infinity": ("malformed", saying(lambda s: _with(s, T1=float("-inf")))),
+    "boolean": ("malformed", saying(lambda s: _with(s, T1=True))),
+    "numeric text": ("malformed", saying(lambda s: _with(s, T1="0.5"))),
+    "null score": ("malformed", saying(lambda s: _with(s, T1=None))),
+    "list score": ("malformed", saying(lambda s: _with(s, T1=[0.5]))),
+    "number as a label": ("malformed", saying(lambda s: _entries({}, {"id": 1, "score": 0.5}))),
+    "entry is no object": ("malformed", saying(lambda s: _entries(s, ["T1", 0.5]))),
+    "bare list": ("malformed", saying(lambda s: json.dumps(list(s.values())))),
+    "scores as object": ("malformed", saying(lambda s: json.dumps({"scores": s}))),
+    "no scores": ("malformed", saying(lambda s: json.dumps({"ranking": list(s)}))),
+    "prose": ("malformed", saying(lambda s: "T1 is the best, I would say 0.9.")),
+    "prose around": ("malformed", saying(lambda s: f"Here you are: {answer(s)}")),
+    "two objects": ("malformed", saying(lambda s: answer(s) + "\n" + answer(s))),
+    "half an object": ("malformed", saying(lambda s: answer(s)[:-5])),
+    "unfinished thought": ("malformed", saying(lambda s: "<think> " + answer(s))),
+    "very deep": ("malformed", saying(lambda s: "[" * 100_000)),
+    "very long number": ("malformed", saying(lambda s: _with(s, T1=7).replace("7", "7" * 9999))),
+    "truncated": ("truncated", truncated),
+    "null content": ("empty", saying(lambda s: None)),
+    "empty content": ("empty", saying(lambda s: "")),
+    "content in parts": ("malformed", saying(lambda s: [{"type": "text", "text": answer(s)}])),
+    "no choice": ("empty", sending(b'{"choices": []}')),
+    "no choices": ("malformed", sending(b'{"id": "x"}')),
+    "choice is no object": ("malformed", sending(b'{"choices": [null]}')),
+    "no message": ("malformed", sending(b'{"choices": [{"finish_reason": "stop"}]}')),
+    "error with 200": ("malformed", sending(b'{"error": {"message": "overloaded"}}')),
+    "HTML with 200": ("malformed", sending(b"<html>Welcome</html>", Content_Type="text/html")),
+    "nothing with 200": ("malformed", sending(b"")),
+    "no UTF-8": ("malformed", sending(b"\xff\xfe")),
+    "packed": ("malformed", sending(gzip.compress(b"{}"), Content_Encoding="gzip")),
+    "400": ("http", sending(b"{}", status=400)),
+    "401": ("http", sending(b"{}", status=401)),
+    "404": ("http", sending(b"{}", status=404)),
+    "429": ("http", sending(b"{}", status=429, Retry_After="0")),
+    "500": ("http", sending(b"{}", status=500)),
+    "503": ("http", sending(b"<html>busy</html>", status=503)),
+    "redirect": ("http", sending(b"", status=307, Location="/v1/chat/completions")),
+    "hangs up": ("connection", hang_up),
+    "reset in the middle": ("connection", reset),
+    "no HTTP": ("connection", lambda handler, request: handler.wfile.write(b"SSH-2.0-x\r\n\r\n")),
+    "endless": ("too large", endless),
+    "slow": ("timeout", sleeping(0.4)),
+    "slow in its head": ("timeout", dripping(head=True)),
+    "slow in its body": ("timeout", dripping(head=False)),
+}  # fmt: skip
+
+
+@pytest.fixture
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(judging, "_PAUSE", 0.001)
+
+
+@pytest.mark.parametrize("name", MISBEHAVIOURS)
+def test_a_bad_answer_is_counted_retried_and_never_used(name, short_pauses):
+    reason, bad = MISBEHAVIOURS[name]
+    timeout = 0.15 if reason == "timeout" else 5.0
+    said, requests = ask(in_group("room 1", bad), attempts=2, timeout=timeout, concurrency=6)
+    assert said.faults == {reason: 4}  # two orders, two attempts each
+    assert said.invalid.tolist() == (GROUPS == 1).tolist()
+    assert said.scores == pytest.approx(np.where(GROUPS == 1, 0, FLAT))
+    assert np.isnan(said.by_order[GROUPS == 1]).all()
+    assert (said.requests, said.retries) == (8, 2) and len(requests) == 8
+
+
+RECOVERING = ["a label is missing", "truncated", "HTML with 200", "429", "reset in the middle"]
+
+
+@pytest.mark.parametrize("name", RECOVERING)
+def test_a_judge_that_recovers_is_believed_and_its_faults_are_counted(name, short_pauses):
+    reason, bad = MISBEHAVIOURS[name]
+    said, requests = ask(first(1, bad), attempts=3)
+    assert said.scores == pytest.approx(FLAT) and not said.invalid.any()
+    assert (said.requests, said.retries, said.faults) == (12, 6, {reason: 6})
+    assert len({request.body["seed"] for request in requests}) == 12  # each try has a fresh seed
+
+
+def test_a_repeated_question_is_the_same_question():
+    _, requests = ask(first(2, MISBEHAVIOURS["prose"][1]), attempts=3)
+    asked = [json.dumps(request.body["messages"]) for request in requests]
+    assert len(asked) == 18 and {asked.count(question) for question in asked} == {3}
+
+
+def test_one_order_without_an_answer_makes_the_whole_group_invalid():
+    trajectories = batch()[3:5]
+    shown_first = ask(honest, trajectories)[1][0].question["attempts"][0]
+
+    def behave(handler, request):
+        if request.question["attempts"][0]["steps"] == shown_first["steps"]:
+            return send(handler, b"?")
+        return honest(handler, request)
+
+    said, _ = ask(behave, trajectories, attempts=2)
+    assert said.faults == {"malformed": 2}
+    assert said.invalid.all() and not said.scores.any() and np.isnan(said.by_order).all()
+
+
+def test_every_reason_is_counted_under_its_own_name():
+    bad = in_group("room 0", truncated, in_group("room 1", sending(b"?")))
+    said, _ = ask(bad, attempts=1)
+    assert said.faults == {"malformed": 2, "truncated": 2}
+    assert said.retries == 0
+
+
+def test_a_timeout_holds_for_the_whole_request():
+    started = time.perf_counter()
+    ask(dripping(head=True), batch()[3:5], timeout=0.15, attempts=1, orders=1)
+    assert time.perf_counter() - started < 0.4
+
+
+@pytest.mark.parametrize(
+    ("asked", "paused"), [("", 0.25), ("1", 1.0), ("3600", 5.0), ("soon", 0.25)]
+)
+def test_a_busy_server_is_left_alone_as_long_as_it_asks_within_the_timeout(
+    monkeypatch, asked, paused
+):
+    pauses = []
+    monkeypatch.setattr(judging, "_PAUSE", 0.25)
+    monkeypatch.setattr(judging.time, "sleep", pauses.append)
+    busy = sending(b"", status=429, **({"Retry_After": asked} if asked else {}))
+    ask(first(1, busy), batch()[3:5], orders=1)
+    assert pauses == [paused]
+
+
+# Answers that count
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        "{}",
+        "\n  {}\n",
+        "```json\n{}\n```",
+        "```\n{}\n```",
+        "<think>T1 is best. {{}} ```</think>\n\n{}",
+        "It got far.</think>```json\n{}\n```",
+    ],
+)
+def test_an_answer_may_stand_in_a_fence_or_after_a_thought(wrap):
+    assert read_answer(wrap.format(answer({"T2": 1, "T1": 0.25})), ["T1", "T2"]) == [0.25, 1.0]
+
+
+def test_an_answer_may_hold_reasons_besides():
+    text = '{"note": "close", "scores": [{"id": "T1", "score": 0, "why": "lost"}]}'
+    assert read_answer(text, ["T1"]) == [0.0]
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["T1", "T2", "T3", "t1", "Т1", ""]),
+        st.one_of(st.floats(), st.integers(-1, 2), st.booleans(), st.text(max_size=3), st.none()),
+        max_size=4,
+    ),
+    st.text(max_size=3),
+)
+def test_whatever_is_answered_is_refused_or_gives_exactly_what_it_says(scores, around):
+    try:
+        read = read_answer(around + answer(scores), ["T1", "T2"])
+    except Fault:
+        numbers = {k: v for k, v in scores.items() if type(v) in (int, float) and 0 <= v <= 1}
+        assert around.strip() or numbers.keys() != {"T1", "T2"} or numbers != scores
+    else:
+        assert set(scores) == {"T1", "T2"} and read == [scores["T1"], scores["T2"]]
+
+
+# Servers that are not there
+
+
+def closed_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_a_closed_port_is_one_clear_message():
+    url = f"http://127.0.0.1:{closed_port()}/v1"
+    with pytest.raises(UserError, match=r"no connection.*reward\.judge\.url") as error:
+        judge(batch(), settings(url), SEED)
+    assert f"{url}/chat/completions" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(401, "key was ref"), (403, "access"), (404, "or model"), (308, "redirect")],
+)
+def test_a_server_that_refuses_everything_is_one_clear_message(status, said, short_pauses):
+    with (
+        JudgeServer(sending(b"no", status=status, Location="/elsewhere")) as server,
+        pytest.raises(UserError, match=rf"none of 12 requests: status {status}.*{said}"),
+    ):
+        judge(batch(), settings(server.url), SEED)
+
+
+def test_a_server_that_refuses_everything_is_given_up_early(short_pauses):
+    many = [episode(group, f"It is {n}") for group in range(60) for n in (0, 1)]
+    with JudgeServer(sending(b"no", status=401)) as server, pytest.raises(UserError):
+        judge(many, settings(server.url, concurrency=1), SEED)
+    assert len(server.requests) < 30  # of 240
+
+
+def test_faults_that_time_may_mend_are_no_error_of_the_user(short_pauses):
+    said, _ = ask(sending(b"", status=500))
+    assert said.invalid.all() and said.faults == {"http": 12}
+    said, _ = ask(in_group("room 1", sending(b"", status=401)))
+    assert said.invalid.tolist() == (GROUPS == 1).tolist()
+
+
+def test_no_other_host_and_no_proxy_is_ever_asked(monkeypatch, short_pauses):
+    with JudgeServer(honest) as other, JudgeServer(honest) as server:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, other.url)
+        said = judge(batch(), settings(server.url), SEED)
+        assert said.scores == pytest.approx(FLAT)
+        to_other = sending(b"", status=307, Location=f"{other.url}/chat/completions")
+        said, _ = ask(in_group("room 1", to_other))
+        assert said.faults == {"http": 4}
+    assert other.requests == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://me:{KEY}@127.0.0.1/v1",
+        f"http://127.0.0.1/v1?key={KEY}",
+        f"http://127.0.0.1/v1#{KEY}",
+        f"http:///{KEY}",
+        f"http://127.0.0.1:{KEY}/v1",
+        f"ftp://{KEY}/v1",
+        KEY,
+    ],
+)
+def test_an_address_that_is_more_than_a_base_is_refused_and_not_repeated(url):
+    with pytest.raises(UserError, match="base address") as error:
+        judge(batch(), settings(url), SEED)
+    assert KEY not in str(error.value)
+
+
+# The key
+
+
+def test_the_key_is_sent_in_one_header_and_nowhere_else(monkeypatch, caplog):
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    caplog.set_level(logging.DEBUG)
+    said, requests = ask(honest, key_variable="JUDGE_KEY")
+    for request in requests:
+        assert request.headers.pop("Authorization") == f"Bearer {KEY}"
+        assert KEY not in repr(request)
+    assert KEY not in repr(said) and KEY not in caplog.text
+
+
+def test_without_a_key_no_header_is_sent(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    _, requests = ask(honest)
+    assert all("Authorization" not in request.headers for request in requests)
+
+
+@pytest.mark.parametrize("status", [401, 302])
+def test_a_refused_key_is_not_in_the_message_even_if_the_server_repeats_it(
+    monkeypatch, status, short_pauses
+):
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    body = f"wrong key {KEY}".encode()
+    with (
+        JudgeServer(sending(body, status=status, Location=f"/{KEY}")) as server,
+        pytest.raises(UserError) as error,
+    ):
+        judge(batch(), settings(server.url, key_variable="JUDGE_KEY"), SEED)
+    assert KEY not in str(error.value) and error.value.__cause__ is None
+
+
+@pytest.mark.parametrize("value", [None, "", "  "])
+def test_a_named_key_that_is_not_set_is_one_clear_message(monkeypatch, value):
+    monkeypatch.delenv("JUDGE_KEY", raising=False)
+    if value is not None:
+        monkeypatch.setenv("JUDGE_KEY", value)
+    with pytest.raises(UserError, match="'JUDGE_KEY', which is not set"):
+        judge(batch(), settings("http://127.0.0.1:9/v1", key_variable="JUDGE_KEY"), SEED)
+
+
+@pytest.mark.parametrize("value", [f"{KEY}\nX-Evil: 1", f"{KEY}é", f"Bearer {KEY}"])
+def test_a_key_that_no_header_can_carry_is_refused_and_not_repeated(monkeypatch, value):
+    monkeypatch.setenv("JUDGE_KEY", value)
+    with pytest.raises(UserError, match="'JUDGE_KEY'") as error:
+        judge(batch(), settings("http://127.0.0.1:9/v1", key_variable="JUDGE_KEY"), SEED)
+    assert KEY not in str(error.value)
+
+
+def test_an_endless_reply_is_read_up_to_the_bound_only(monkeypatch):
+    monkeypatch.setattr(judge_client, "MAX_BYTES", 1000)
+    said, _ = ask(sending(b" " * 1001), attempts=1)
+    assert said.faults == {"too large": 6}
+    said, _ = ask(sending(b" " * 1000), attempts=1)
+    assert said.faults == {"malformed": 6}
