@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from tests.reporting.planted_rewards import write_reward_files
 
 LEVELS = {
     "random": 0.05, "oracle": 1.0, "base": 0.3, "sft": 0.66, "rft": 0.45, "dpo": 0.42,
@@ -15,7 +16,10 @@ LEVELS = {
 }  # fmt: skip
 UNTRAINED = ("random", "oracle", "base")
 RL = ("grpo_sparse", "grpo_dense", "grpo_shaped", "sft_grpo")
+REWARD_NAMES = {"grpo_sparse": "sparse", "grpo_dense": "dense"}
 REWARD_OFFSET = {"grpo_sparse": (1, 0.0), "grpo_dense": (0.75, 0.2), "grpo_shaped": (1, 0.5)}
+REWARD_OFFSET["sft_grpo"] = REWARD_OFFSET["grpo_shaped"]
+REWARDS = tuple((arm, REWARD_NAMES.get(arm, "shaped")) for arm in RL)
 EPISODES = 400
 BUDGET = 2_000_000
 DISTANCES = np.arange(2, 13)
@@ -118,6 +122,7 @@ def write_results(directory: Path, tasks=("babyai",), seeds=8) -> Path:
         "tasks": {task: {"level": "made up", "horizon": 16, "base_success": 0.3} for task in tasks},
         "seeds": list(range(seeds)), "budget_tokens": dict.fromkeys(tasks, BUDGET),
         "commands": ["dvc repro"],
+        "arms": {arm: {"kind": "grpo", "reward": {"name": reward}} for arm, reward in REWARDS},
     }  # fmt: skip
     (directory / "provenance.json").write_text(json.dumps(provenance))
     return directory
@@ -146,3 +151,9 @@ def edit_results():
 def make_results():
     """The function that writes a results folder."""
     return write_results
+
+
+@pytest.fixture(scope="session")
+def make_reward_files():
+    """The function that adds the files on rewards to a results folder."""
+    return write_reward_files

@@ -22,6 +22,8 @@ FIGURES = [
     "main_results",
     "learning_curves",
     "reward_vs_success",
+    "reward_audit",
+    "dead_groups",
     "success_by_distance",
     "end_reasons",
     "cost",
@@ -38,10 +40,11 @@ def tree(directory: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory, make_results):
+def built(tmp_path_factory, make_results, make_reward_files):
     """One report of two tasks, shared by the tests that only read it."""
     root = tmp_path_factory.mktemp("built")
-    results = make_results(root / "results", tasks=("babyai", "sqlqa"))
+    tasks = ("babyai", "sqlqa")
+    results = make_reward_files(make_results(root / "results", tasks=tasks), tasks=tasks)
     stale = root / "reports" / "figures" / "old_idea.svg"
     stale.parent.mkdir(parents=True)
     stale.write_text("<svg/>")
@@ -72,7 +75,8 @@ def test_figures_are_complete_and_stale_ones_are_gone(built):
 def test_every_link_of_the_markdown_resolves(built):
     text = (built / "reports" / "index.md").read_text()
     links = re.findall(r"\]\(([^)]+)\)", text)
-    assert len(links) == 3 * len(FIGURES)
+    cards = [link for link in links if link.startswith("rewards/")]
+    assert len(cards) == 4 and len(links) == 3 * len(FIGURES) + len(cards)
     assert all((built / "reports" / link).is_file() for link in links)
     assert all(alt.strip() for alt in re.findall(r"!\[([^\]]*)\]", text))
 

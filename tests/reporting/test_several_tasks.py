@@ -12,7 +12,9 @@ from matplotlib.colors import to_hex
 from agent_rl.errors import UserError
 from agent_rl.reporting import figures, headline, prose, sections_study, style
 from agent_rl.reporting.document import Bullets, Paragraph, Table
+from agent_rl.reporting.figures_audit import reward_audit
 from agent_rl.reporting.figures_cost import cost, end_reasons
+from agent_rl.reporting.figures_dead_groups import dead_groups
 from agent_rl.reporting.figures_distance import success_by_distance
 from agent_rl.reporting.figures_training import (
     learning_curves,
@@ -26,6 +28,8 @@ STACKED = (
     figures.main_results,
     learning_curves,
     reward_vs_success,
+    reward_audit,
+    dead_groups,
     success_by_distance,
     cost,
     training_health,
@@ -33,12 +37,13 @@ STACKED = (
 
 
 @pytest.fixture(scope="module")
-def studies(tmp_path_factory, make_results):
+def studies(tmp_path_factory, make_results, make_reward_files):
     """Checked results of one, two and three tasks, of which the third has costs of its own."""
     root = tmp_path_factory.mktemp("studies")
     loaded = {}
     for size in (1, 2, 3):
-        results = load_results(make_results(root / str(size), tasks=TASKS[:size], seeds=3))
+        folder = make_results(root / str(size), tasks=TASKS[:size], seeds=3)
+        results = load_results(make_reward_files(folder, tasks=TASKS[:size]))
         third = results.runs["task"] == TASKS[2]
         results.runs.loc[third, ["train_env_steps", "expert_labels"]] *= 100
         loaded[size] = results
@@ -76,7 +81,7 @@ def test_end_reasons_stand_side_by_side_under_one_list_of_arms(studies):
         assert all(axes.get_ylim() == figure.axes[0].get_ylim() for axes in figure.axes)
 
 
-@pytest.mark.parametrize("make", [reward_vs_success, success_by_distance, cost])
+@pytest.mark.parametrize("make", [reward_vs_success, dead_groups, success_by_distance, cost])
 def test_panel_titles_touch_neither_each_other_nor_the_edge(studies, make):
     figure = make(studies[3]).figure
     figure.draw_without_rendering()
@@ -193,23 +198,6 @@ def test_wrong_learning_rate_is_refused_by_name(results, wrong):
 
     with pytest.raises(UserError, match=r"provenance\.json, tasks\.babyai\.learning_rates"):
         load_results(change_provenance(results, state))
-
-
-def test_rewards_on_the_base_are_a_table_and_no_cell_of_provenance(results):
-    def collect(content):
-        dead = {"2": {"measured": 0.71, "predicted": 0.75}, "16": {"measured": 0, "predicted": 0.1}}
-        entry = {"mean": 0.3, "std_in_group": 0.25, "correlation_with_success": None}
-        content["tasks"]["babyai"]["collected"] = {
-            "base_success_rate": 0.3,
-            "sparse": {**entry, "dead_groups": dead},
-        }
-
-    assert sections_study.collected_rewards(load_results(results)) == []
-    loaded = load_results(change_provenance(results, collect))
-    table = sections_study.collected_rewards(loaded)[0]
-    assert table.header[-2:] == ["dead groups, G = 2", "dead groups, G = 16"]
-    assert table.rows == [["babyai", "sparse", "0.300", "0.250", "–", "0.71 (0.75)", "0.00 (0.10)"]]
-    assert "0.71" not in str(sections_study.provenance(loaded)[0].rows)
 
 
 def test_no_task_is_known_by_name():

@@ -67,7 +67,32 @@ class Code:
     kind: str = "code"
 
 
-Block = Paragraph | Bullets | Table | Picture | Missing | Code
+@dataclass(frozen=True)
+class Card:
+    """A page of its own in Markdown, a part that opens in HTML."""
+
+    name: str
+    file: str
+    """Name of the page without suffix."""
+    summary: str
+    """What the link to it says beside the name."""
+    blocks: list[Block]
+
+    @property
+    def link(self) -> str:
+        """The name as the text of a link."""
+        return plain(self.name).replace("`", "'")
+
+
+@dataclass(frozen=True)
+class Cards:
+    """Cards one below the other."""
+
+    cards: list[Card]
+    kind: str = "cards"
+
+
+Block = Paragraph | Bullets | Table | Picture | Missing | Code | Cards
 
 
 @dataclass(frozen=True)
@@ -93,7 +118,17 @@ class Document:
 
 def number(value: float, digits: int = 3) -> str:
     """A number with fixed digits, or a dash."""
-    return DASH if math.isnan(value) else f"{value:.{digits}f}"
+    return DASH if math.isnan(value) else f"{_rounded(value, digits):.{digits}f}"
+
+
+def with_sign(value: float, digits: int = 3) -> str:
+    """A difference with its sign, or a dash."""
+    return DASH if math.isnan(value) else f"{_rounded(value, digits):+.{digits}f}"
+
+
+def _rounded(value: float, digits: int) -> float:
+    """Without a minus before a zero."""
+    return round(value, digits) + 0.0
 
 
 def count(value: float) -> str:
@@ -105,10 +140,10 @@ def interval(estimate: Estimate, signed: bool = False) -> str:
     """``0.512 [0.470, 0.554]``; without bounds where there are none, a dash without a value."""
     if math.isnan(estimate.value):
         return DASH
-    sign = "+" if signed else ""
-    text = f"{estimate.value:{sign}.3f}"
+    show = with_sign if signed else number
+    text = show(estimate.value)
     if estimate.has_interval:
-        text += f" [{estimate.low:{sign}.3f}, {estimate.high:{sign}.3f}]"
+        text += f" [{show(estimate.low)}, {show(estimate.high)}]"
     return text
 
 
@@ -120,10 +155,13 @@ def plain(text: str) -> str:
 def markdown_text(text: str) -> str:
     """Inline text for Markdown: HTML is shown, not interpreted."""
     parts = re.split(r"(`[^`]*`)", text)
-    return "".join(
-        part if part.startswith("`") else part.replace("<", "&lt;").replace(">", "&gt;")
-        for part in parts
-    )
+    return "".join(part if part.startswith("`") else _escaped(part) for part in parts)
+
+
+def _escaped(text: str) -> str:
+    """HTML and a lone asterisk (a product, not emphasis) as they are."""
+    shown = text.replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"(?<!\*)\*(?!\*)", r"\\*", shown)
 
 
 def markdown_cell(text: str) -> str:

@@ -140,34 +140,53 @@ def spread(positions: list[float], gap: float, low: float, high: float) -> list[
     return [float(value) for value in result]
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of a line in data coordinates, with the name and the colour of the line."""
+
+    label: str
+    color: str
+    x: float
+    y: float
+
+
 def label_ends(axes: Axes, ends: dict[str, tuple[float, float]], gap: float = 0.062) -> None:
+    """Names of arms at the ends of their lines; ``ends`` maps an arm to its last point."""
+    points = [
+        End(style.ARMS[method].label, style.ARMS[method].color, x, y)
+        for method, (x, y) in ends.items()
+    ]
+    label_points(axes, points, gap)
+
+
+def label_points(axes: Axes, ends: list[End], gap: float = 0.062) -> None:
     """Names at the right of the panel, each joined to the end of its line.
 
-    ``ends`` maps an arm to the data coordinates of its last point. ``gap`` is the smallest
-    distance of two names as a share of the panel's height.
+    ``gap`` is the smallest distance of two names as a share of the panel's height. On a
+    logarithmic x axis the joints are straight in the picture all the same.
     """
     if not ends:
         return
     low, high = axes.get_ylim()
-    left, right = axes.get_xlim()
-    heights = [(y - low) / (high - low) for _, y in ends.values()]
-    for (method, (x, y)), height in zip(ends.items(), spread(heights, gap, 0.0, 1.0), strict=True):
-        arm = style.ARMS[method]
-        target = low + height * (high - low)
-        x_text = right + 0.045 * (right - left)
+    heights = [(end.y - low) / (high - low) for end in ends]
+    to_share = (axes.transScale + axes.transLimits).transform
+    for end, height in zip(ends, spread(heights, gap, 0.0, 1.0), strict=True):
+        x, y = to_share((end.x, end.y))
         axes.plot(
-            [x, right, x_text],
-            [y, y, target],
-            color=arm.color,
+            [x, 1.0, 1.045],
+            [y, y, height],
+            color=end.color,
             linewidth=0.9,
             linestyle=(0, (1, 1)),
+            transform=axes.transAxes,
             clip_on=False,
             zorder=3,
         )
         axes.text(
-            x_text + 0.012 * (right - left),
-            target,
-            arm.label,
+            1.057,
+            height,
+            end.label,
+            transform=axes.transAxes,
             fontsize=8.5,
             va="center",
             ha="left",

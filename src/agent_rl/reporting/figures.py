@@ -18,7 +18,9 @@ from matplotlib.axes import Axes
 from agent_rl.evaluation import statistics as st
 from agent_rl.reporting import drawing, style, summary
 from agent_rl.reporting.drawing import Plot, SavedFigure
+from agent_rl.reporting.figures_audit import reward_audit
 from agent_rl.reporting.figures_cost import cost, end_reasons
+from agent_rl.reporting.figures_dead_groups import dead_groups
 from agent_rl.reporting.figures_distance import success_by_distance
 from agent_rl.reporting.figures_pipeline import pipeline
 from agent_rl.reporting.figures_training import (
@@ -47,6 +49,8 @@ def draw_all(results: Results, directory: Path) -> dict[str, SavedFigure | Gap]:
         "main_results": main_results,
         "learning_curves": learning_curves,
         "reward_vs_success": reward_vs_success,
+        "reward_audit": reward_audit,
+        "dead_groups": dead_groups,
         "success_by_distance": success_by_distance,
         "end_reasons": end_reasons,
         "cost": cost,

@@ -10,6 +10,7 @@ from matplotlib.lines import Line2D
 
 from agent_rl.reporting import drawing, style, summary
 from agent_rl.reporting.drawing import Plot
+from agent_rl.reporting.reward_gap import rl_updates
 from agent_rl.reporting.tables import Results
 
 _BAND = f"{summary.LEVEL:.0%} t-interval"
@@ -24,12 +25,6 @@ def _arms_with(results: Results, task: str, column: str, arms: list[str]) -> lis
 def _curve(results: Results, task: str, method: str) -> pd.DataFrame:
     curves = results.curves
     return curves[(curves["task"] == task) & (curves["method"] == method)]
-
-
-def _updates(results: Results, task: str, method: str) -> pd.DataFrame:
-    """Rows of RL updates, counted from 1: an arm may have had other optimiser steps before."""
-    frame = _curve(results, task, method).dropna(subset=["success_rate"])
-    return frame.assign(rl_update=frame.groupby("seed").cumcount() + 1)
 
 
 def _base_on_validation(results: Results, task: str) -> float:
@@ -174,9 +169,9 @@ def reward_vs_success(results: Results) -> Plot | None:
         figure,
         _combine(parts),
         "Mean reward of an episode as the learner sees it, and true success in the same training "
-        f"episodes; mean and {_BAND} over {_seeds(parts)}. A reward that rises "
-        "while success does not is reward hacking. A constant offset is not: the shaped reward "
-        "adds, without discount, the same amount to every episode from the same start."
+        f"episodes; mean and {_BAND} over {_seeds(parts)}. A reward that rises faster than "
+        "success is paid for something else; a constant offset is not such a sign: the shaped "
+        "reward adds, without discount, the same amount to every episode from the same start."
         + drawing.own_axes(tasks),
         "Training reward and true success over updates, first to last mean. "
         + drawing.sentences(_rise_alt(parts, task) for task in tasks),
@@ -184,7 +179,7 @@ def reward_vs_success(results: Results) -> Plot | None:
 
 
 def _reward_panel(axes: Axes, results: Results, task: str, arm: str) -> list[pd.DataFrame]:
-    frame = _updates(results, task, arm)
+    frame = rl_updates(results, task, arm)
     parts = []
     # The reward lies on top, thin and dashed: under the sparse reward the two are one line.
     for column, color, line, width in (
@@ -230,7 +225,7 @@ def training_health(results: Results) -> Plot | None:
     for row_axes, task in zip(grid, tasks, strict=True):
         for axes, (column, title) in zip(row_axes, columns, strict=True):
             drawn = [
-                _draw(axes, _updates(results, task, arm), arm, "rl_update", column)
+                _draw(axes, rl_updates(results, task, arm), arm, "rl_update", column)
                 for arm in _arms_with(results, task, column, list(style.RL))
             ]
             if column == "dead_group_share":

@@ -22,10 +22,10 @@ from agent_rl.reporting.tables import load_results
 
 
 def build_report(results_dir: Path, reports_dir: Path) -> Path:
-    """Write index.md, report.html and figures/; returns the path of index.md.
+    """Write index.md, report.html, figures/ and rewards/; returns the path of index.md.
 
     Raises :class:`~agent_rl.errors.UserError` when a results file is missing or wrong; nothing is
-    written then. Figures that no longer belong to the report are removed.
+    written then. Figures and reward cards that no longer belong to the report are removed.
     """
     results = load_results(results_dir)
     figures = draw_all(results, reports_dir / "figures")
@@ -37,7 +37,27 @@ def build_report(results_dir: Path, reports_dir: Path) -> Path:
     ):
         text = _environment(autoescape).get_template(template).render(document=content)
         write_atomic(path, text.encode())
+    _write_cards(reports_dir / "rewards", content)
     return index
+
+
+def _write_cards(directory: Path, content: document.Document) -> None:
+    """One Markdown page for each reward; the folder is there even when no reward has a card."""
+    directory.mkdir(parents=True, exist_ok=True)
+    template = _environment(autoescape=False).get_template("card.md.j2")
+    cards = [
+        card
+        for section in content.sections
+        for block in section.blocks
+        if isinstance(block, document.Cards)
+        for card in block.cards
+    ]
+    for card in cards:
+        write_atomic(directory / f"{card.file}.md", template.render(card=card).encode())
+    keep = {f"{card.file}.md" for card in cards}
+    for path in sorted(directory.iterdir()):
+        if path.suffix in {".md", ".part"} and path.name not in keep:
+            path.unlink()
 
 
 def _environment(autoescape: bool) -> Environment:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 from agent_rl.reporting import prose, sections_study, style, summary
+from agent_rl.reporting.cards import reward_cards
 from agent_rl.reporting.document import (
     DASH,
     Block,
     Bullets,
+    Cards,
     Document,
     Missing,
     Paragraph,
@@ -21,6 +23,8 @@ from agent_rl.reporting.document import (
 )
 from agent_rl.reporting.drawing import SavedFigure
 from agent_rl.reporting.figures import Gap
+from agent_rl.reporting.sections_gap import gap_blocks
+from agent_rl.reporting.sections_rewards import audit_blocks, base_blocks
 from agent_rl.reporting.sections_transcripts import transcript_blocks
 from agent_rl.reporting.tables import UNSEEDED, Results
 
@@ -47,7 +51,13 @@ def build_document(results: Results, figures: Figures) -> Document:
             Section("Contrasts paired by seed (exploratory)", _contrasts(results)),
             Section("Registered hypotheses", _registered(results)),
             Section("Learning curves", [shown("learning_curves")]),
-            Section("Reward against success", [shown("reward_vs_success"), *_rewards(results)]),
+            Section("Reward against success", [shown("reward_vs_success"), *gap_blocks(results)]),
+            Section(
+                "Reward audit: can a reward be farmed?",
+                audit_blocks(results, shown("reward_audit")),
+            ),
+            Section("Rewards on the base's episodes", base_blocks(results, shown("dead_groups"))),
+            Section("Reward cards", _cards(results)),
             Section("Success by difficulty", [shown("success_by_distance")]),
             Section("How episodes end", [shown("end_reasons")]),
             Section(
@@ -162,9 +172,16 @@ def _registered(results: Results) -> list[Block]:
     ]
 
 
-def _rewards(results: Results) -> list[Block]:
-    collected = sections_study.collected_rewards(results)
-    return [*collected, _optional(results, "reward_audit", "the reward audit is not shown", 3)]
+def _cards(results: Results) -> list[Block]:
+    blocks: list[Block] = []
+    if results.rewards.cards is None:
+        text = "`results/reward_cards.json` is absent: the rewards are not described"
+        blocks.append(Missing(f"{text} in the words of the code."))
+    cards = reward_cards(results)
+    if not cards:
+        return [*blocks, Missing("No results file speaks of a reward: there are no cards.")]
+    lead = "What each reward says, what it pays for by mistake and what it pays the base:"
+    return [*blocks, Paragraph(lead), Cards(cards)]
 
 
 def _optional(results: Results, name: str, consequence: str, text_columns: int) -> Block:

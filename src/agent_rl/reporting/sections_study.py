@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 from agent_rl.reporting import facts, prose, style
 from agent_rl.reporting.document import (
@@ -19,7 +17,7 @@ from agent_rl.reporting.document import (
 )
 from agent_rl.reporting.tables import Results
 
-SHOWN_ELSEWHERE = ("base_success", "collected", "held_out", "horizon", "learning_rates")
+SHOWN_ELSEWHERE = ("base_success", "held_out", "horizon", "learning_rates")
 """Facts of a task that have a table or a sentence of their own."""
 
 
@@ -30,43 +28,6 @@ def question(results: Results) -> list[Block]:
         Paragraph(prose.tasks_lead(results)),
         Bullets([prose.task_sentence(results, task) for task in results.tasks]),
     ]
-
-
-def collected_rewards(results: Results) -> list[Block]:
-    """What each reward says of the same episodes of the base; nothing where it is not recorded."""
-    found: list[tuple[str, str, dict[str, Any]]] = []
-    for task in results.tasks:
-        collected = facts.task_facts(results.provenance, task).get("collected")
-        rewards = collected.items() if isinstance(collected, dict) else ()
-        found += [(task, name, entry) for name, entry in sorted(rewards) if isinstance(entry, dict)]
-    if not found:
-        return []
-    sizes = sorted(
-        {size for _, _, entry in found for size in entry.get("dead_groups", {})}, key=int
-    )
-    header = ["task", "reward", "mean", "std in group", "correlation with success"]
-    header += [f"dead groups, G = {size}" for size in sizes]
-    text = (
-        "The same sampled episodes of the base under every reward, before any training. "
-        "Dead groups: share of groups of G episodes from one start with equal rewards, and in "
-        "brackets the share that success alone would give, p^G + (1 - p)^G with p per start."
-    )
-    rows = [[task, name, *_reward_cells(entry, sizes)] for task, name, entry in found]
-    return [Table(header, rows, text_columns=2), Paragraph(text)]
-
-
-def _reward_cells(entry: Mapping[str, Any], sizes: list[str]) -> list[str]:
-    cells = [_optional(entry.get(key)) for key in ("mean", "std_in_group")]
-    cells.append(_optional(entry.get("correlation_with_success"), 2))
-    for size in sizes:
-        dead = entry.get("dead_groups", {}).get(size, {})
-        measured, predicted = (_optional(dead.get(key), 2) for key in ("measured", "predicted"))
-        cells.append(f"{measured} ({predicted})")
-    return cells
-
-
-def _optional(value: float | None, digits: int = 3) -> str:
-    return DASH if value is None else number(float(value), digits)
 
 
 def instances(results: Results) -> list[Block]:
@@ -154,7 +115,7 @@ def rebuild(results: Results) -> list[Block]:
     blocks.append(
         Paragraph(
             "Beside every figure lie its numbers as CSV in `reports/figures/`; all of them are "
-            "computed from `results/runs.csv`, `curves.csv` and `by_distance.csv`."
+            "computed from the files in `results/`."
         )
     )
     return blocks

@@ -1,15 +1,7 @@
-"""Reads ``results/`` strictly: a wrong file is one clear line, not a strange figure.
-
-pandas would fill a truncated last line with missing values and turn a column with one typing error
-into text. Both look like data afterwards, so the files are parsed here field by field.
-"""
+"""The files under ``results/`` that every study has, checked and typed."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +9,15 @@ from typing import Any
 import pandas as pd
 
 from agent_rl.errors import UserError
+from agent_rl.reporting.csv_files import (
+    Schema,
+    check_choice,
+    check_unique,
+    read_csv,
+    read_object,
+)
 from agent_rl.reporting.facts import learning_rates
+from agent_rl.reporting.reward_files import RewardFiles, load_reward_files
 from agent_rl.reporting.style import ARMS, UNTRAINED, arm_order
 from agent_rl.reporting.transcripts import Showcase, Transcripts, load_showcases, load_transcripts
 
@@ -26,9 +26,6 @@ SPLITS = ("test", "shifted")
 DECODINGS = ("greedy", "t1")
 UNSEEDED = -1
 """Seed of a policy that was not trained in the study."""
-
-# A kind per column: str, int, float; a question mark allows an empty field.
-Schema = dict[str, str]
 
 _COST = ("train_env_steps", "train_sampled_tokens", "train_trained_tokens", "expert_labels")
 _ENDS = ("end_success", "end_failure", "end_turn_limit", "end_token_limit", "end_error")
@@ -112,6 +109,8 @@ class Results:
     """Episodes to read; None when the file is absent."""
     showcases: tuple[Showcase, ...] = ()
     """Episodes of runs beside the study, by task."""
+    rewards: RewardFiles = field(default_factory=RewardFiles)
+    """What the audit, the scored rollouts and the docstrings say of each reward."""
 
     @property
     def tasks(self) -> list[str]:
@@ -139,7 +138,7 @@ def load_results(results_dir: Path) -> Results:
     """Read and check every results file.
 
     Raises :class:`~agent_rl.errors.UserError` that names the file, the line, the column and the
-    value. ``contrasts.csv`` and ``reward_audit.csv`` may be absent.
+    value. ``contrasts.csv`` and the files on rewards may be absent.
     """
     runs = read_csv(results_dir / "runs.csv", RUNS, RUNS_OPTIONAL)
     runs["seed"] = runs["seed"].fillna(UNSEEDED).astype(int)
@@ -148,14 +147,14 @@ def load_results(results_dir: Path) -> Results:
     by_distance = read_csv(results_dir / "by_distance.csv", BY_DISTANCE)
     by_distance["seed"] = by_distance["seed"].fillna(UNSEEDED).astype(int)
     for name, frame in (("curves.csv", curves), ("by_distance.csv", by_distance)):
-        _check_choice(frame, "method", tuple(ARMS), results_dir / name)
-    _check_unique(curves, ["task", "method", "seed", "update"], results_dir / "curves.csv")
+        check_choice(frame, "method", tuple(ARMS), results_dir / name)
+    check_unique(curves, ["task", "method", "seed", "update"], results_dir / "curves.csv")
     curves = _without_failed(curves, runs)
     keys = ["task", "method", "seed", "split", "decoding", "distance"]
-    _check_unique(by_distance, keys, results_dir / "by_distance.csv")
+    check_unique(by_distance, keys, results_dir / "by_distance.csv")
     optional = {
         name: read_csv(path, {})
-        for name in ("contrasts", "reward_audit")
+        for name in ("contrasts",)
         if (path := results_dir / f"{name}.csv").exists()
     }
     return Results(
@@ -167,109 +166,16 @@ def load_results(results_dir: Path) -> Results:
         optional=optional,
         transcripts=load_transcripts(results_dir / "transcripts.json"),
         showcases=load_showcases(results_dir / "showcase"),
+        rewards=load_reward_files(results_dir, sorted(runs["task"].unique())),
     )
 
 
-def read_csv(path: Path, schema: Schema, optional: Schema | None = None) -> pd.DataFrame:
-    """One CSV file as a frame with typed columns.
-
-    Columns of ``schema`` must exist, those of ``optional`` are added empty when they do not, and
-    unknown ones are kept as text.
-    """
-    header, rows = _read_rows(path)
-    missing = [column for column in schema if column not in header]
-    if missing:
-        raise UserError(
-            f"{path}: column {', '.join(missing)} is missing; run the publish stage again"
-        )
-    kinds = {**schema, **(optional or {})}
-    columns: dict[str, list[Any]] = {}
-    for index, name in enumerate(header):
-        kind = kinds.get(name, "str?")
-        columns[name] = [
-            _convert(row[index], kind, path, number, name)
-            for number, row in enumerate(rows, start=2)
-        ]
-    frame = pd.DataFrame(columns)
-    for name, kind in kinds.items():
-        if name not in frame:
-            frame[name] = "" if kind.startswith("str") else math.nan
-        elif kind == "int":
-            frame[name] = frame[name].astype(int)
-        elif not kind.startswith("str"):
-            frame[name] = frame[name].astype(float)
-    return frame
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError(f"{path}: file not found; `dvc repro publish` writes it") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as UTF-8 text ({error})") from None
-
-
-def _read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
-    text = _read_text(path)
-    if not text.strip():
-        raise UserError(f"{path}: file is empty; run the publish stage again")
-    if not text.endswith("\n"):
-        raise UserError(f"{path}: last line has no end, so the file looks truncated; restore it")
-    header, *rows = list(csv.reader(io.StringIO(text, newline="")))
-    if len(set(header)) != len(header):
-        raise UserError(f"{path}: a column name occurs twice in the header")
-    for number, row in enumerate(rows, start=2):
-        if len(row) != len(header):
-            raise UserError(
-                f"{path}, line {number}: {len(row)} fields where the header has {len(header)}; "
-                "the file looks truncated or edited"
-            )
-    return header, rows
-
-
-def _convert(raw: str, kind: str, path: Path, line: int, column: str) -> str | float | None:
-    if raw == "":
-        if kind.endswith("?"):
-            return "" if kind == "str?" else None
-        raise UserError(f"{path}, line {line}, column {column}: empty, but a value is required")
-    if kind.startswith("str"):
-        return raw
-    try:
-        value = float(raw)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or (kind.startswith("int") and value != int(value)):
-        wanted = "a whole number" if kind.startswith("int") else "a finite number"
-        raise UserError(f"{path}, line {line}, column {column}: {raw!r} is not {wanted}")
-    return value
-
-
-def _check_choice(frame: pd.DataFrame, column: str, allowed: tuple[str, ...], path: Path) -> None:
-    unknown = frame.loc[~frame[column].isin(allowed), column]
-    if len(unknown):
-        raise UserError(
-            f"{path}, line {unknown.index[0] + 2}, column {column}: {unknown.iloc[0]!r} is not one "
-            f"of {', '.join(allowed)}"
-        )
-
-
-def _check_unique(frame: pd.DataFrame, keys: list[str], path: Path) -> None:
-    repeated = frame[frame.duplicated(keys)]
-    if len(repeated):
-        row = repeated.iloc[0]
-        raise UserError(
-            f"{path}, line {repeated.index[0] + 2}: a second row for "
-            + ", ".join(f"{key}={row[key]}" for key in keys)
-        )
-
-
 def _check_runs(runs: pd.DataFrame, path: Path) -> None:
-    _check_choice(runs, "method", tuple(ARMS), path)
-    _check_choice(runs, "split", SPLITS, path)
-    _check_choice(runs, "decoding", DECODINGS, path)
-    _check_choice(runs, "status", STATUSES, path)
-    _check_unique(runs, ["task", "method", "seed", "split", "decoding"], path)
+    check_choice(runs, "method", tuple(ARMS), path)
+    check_choice(runs, "split", SPLITS, path)
+    check_choice(runs, "decoding", DECODINGS, path)
+    check_choice(runs, "status", STATUSES, path)
+    check_unique(runs, ["task", "method", "seed", "split", "decoding"], path)
     for row in runs.itertuples():
         where = f"{path}, line {row.Index + 2}"
         if row.status == "failed":
@@ -289,12 +195,7 @@ def _check_runs(runs: pd.DataFrame, path: Path) -> None:
 
 
 def _read_provenance(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(_read_text(path))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: must hold one JSON object")
+    content = read_object(path)
     missing = [key for key in PROVENANCE if key not in content]
     if missing:
         raise UserError(f"{path}: key {', '.join(missing)} is missing; run the publish stage again")
