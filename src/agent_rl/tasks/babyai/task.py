@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-import gymnasium
-
 from agent_rl.tasks.babyai.levels import COLORS, TYPES, check_settings
 from agent_rl.tasks.babyai.planner import DROP, PICKUP, Planner
 from agent_rl.tasks.babyai.render import ACTIONS, VOCABULARY, sight
@@ -14,7 +12,6 @@ from agent_rl.tasks.babyai.scenes import Scene, Stage, scenes
 from agent_rl.tasks.base import EpisodeOver, TextTask
 
 _NUMBERS = {word: number for number, word in enumerate(ACTIONS)}
-_MAX_SEED = 2**31
 
 
 class BabyAITask(TextTask):
@@ -60,10 +57,7 @@ class BabyAITask(TextTask):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         """Start instance ``seed``; without a seed, the next one of the generator."""
-        gymnasium.Env.reset(self, seed=seed, options=options)
-        if seed is None:
-            seed = int(self.np_random.integers(_MAX_SEED))
-        scene = self._scene = self._scenes[seed]
+        scene = self._scene = self._scenes[self.instance_seed(seed, options)]
         self._stage.set(scene)
         self._planner = scene.planner(scene.goal)
         self._pose, self._cells = scene.pose, scene.cells

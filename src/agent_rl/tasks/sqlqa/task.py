@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-import gymnasium
-
 from agent_rl.errors import UserError
 from agent_rl.tasks.base import MAX_TEXT, EpisodeOver, TextTask
 from agent_rl.tasks.sqlqa import schema
@@ -30,8 +28,6 @@ from agent_rl.tasks.sqlqa.world import Fact, Outcome, Question, World, worlds
 MODES = ("sql", "search")
 MAX_WORDS = 8
 """Words of one search."""
-
-_MAX_SEED = 2**31
 
 KINDS = ("chain", "compare", "find")
 
@@ -103,12 +99,7 @@ class SqlQATask(TextTask):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         """Start instance ``seed``; without a seed, the next one of the generator."""
-        if seed is None:
-            gymnasium.Env.reset(self, options=options)
-            seed = int(self.np_random.integers(_MAX_SEED))
-        else:
-            gymnasium.Env.reset(self, seed=seed, options=options)
-        world = self._world = self._worlds[seed]
+        world = self._world = self._worlds[self.instance_seed(seed, options)]
         self._history: list[Outcome] = []
         self._progress: Progress = ((0, False),) * len(world.question.chains)
         self._answer: str | None = None

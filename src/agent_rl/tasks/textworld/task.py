@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-import gymnasium
-
 from agent_rl.tasks.base import EpisodeOver, TextTask
 from agent_rl.tasks.textworld import library, words
 from agent_rl.tasks.textworld.planner import Planner
@@ -16,7 +14,6 @@ from agent_rl.tasks.textworld.store import LOOK, Game, games
 from agent_rl.tasks.textworld.view import NOT_POSSIBLE, goal_text, scene_text
 from agent_rl.tasks.textworld.world import Move
 
-_MAX_SEED = 2**31
 _TREASURE = (
     "You walk through a house to take the thing that the first message names; it is somewhere in "
     "one of the rooms. Taking another thing may lose the game. "
@@ -98,9 +95,7 @@ class TextWorldTask(TextTask):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         """Start instance ``seed``; without a seed, the next one of the generator."""
-        gymnasium.Env.reset(self, seed=seed, options=options)
-        if seed is None:
-            seed = int(self.np_random.integers(_MAX_SEED))
+        seed = self.instance_seed(seed, options)
         game = self._game = self._games[seed]
         self._state = game.world.begin()
         self._over = False
