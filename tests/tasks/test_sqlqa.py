@@ -4,6 +4,7 @@ import itertools
 import math
 import os
 import random
+import re
 from pathlib import Path
 
 import gymnasium
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from agent_rl.errors import UserError
 from agent_rl.tasks import EpisodeOver, build_instances, goal_keys, make_task, overlap
 from agent_rl.tasks.sqlqa import SqlQATask, database, schema, world
+from agent_rl.tasks.sqlqa.task import KINDS
 from agent_rl.tasks.sqlqa.text import normalise, render_rows, statement
 
 SETTINGS = [
@@ -226,6 +228,20 @@ def test_stepping_after_the_end_raises_and_success_is_paid_once(given):
     for action in ("tables", f"answer {task._world.question.answer}", "not an action"):
         with pytest.raises(EpisodeOver):
             task.step(action)
+
+
+@pytest.mark.parametrize("told", [SqlQATask.instructions, SqlQATask.tool_instructions])
+def test_the_instructions_show_a_question_of_every_kind_as_it_is_asked(told):
+    kind_of = {str(value): pool for pool, values in schema.POOLS.items() for value in values}
+
+    def form(question):
+        return [kind_of.get(word, word) for word in question.split()]
+
+    shown = [quoted for quoted in re.findall("'([^']+)'", told) if " of " in quoted]
+    for kind, question in zip(KINDS, shown, strict=True):
+        task = make(hops=2, question=kind)
+        asked = [form(task.reset(seed=seed)[0]) for seed in range(200)]
+        assert ["goal", *form(question), "."] in asked
 
 
 def test_playing_before_the_first_reset_raises():

@@ -12,10 +12,13 @@ from agent_rl.tasks.sqlqa import schema
 from agent_rl.tasks.sqlqa.database import DATABASES, MAILBOXES, has_full_text
 from agent_rl.tasks.sqlqa.sandbox import NO_TABLE, TOO_LONG
 from agent_rl.tasks.sqlqa.text import (
+    AMONG,
+    HIGHER,
     NO_TOOL,
     NOTHING,
     RIGHT,
     VOCABULARY,
+    WHICH,
     WRONG,
     normalise,
     plain,
@@ -30,6 +33,17 @@ MAX_WORDS = 8
 """Words of one search."""
 
 KINDS = ("chain", "compare", "find")
+
+_QUESTIONS = (
+    "There are three kinds of questions. "
+    "'city of team of people kai' asks for a value: look up the team of kai, then the city of that "
+    "team, and answer with the city. "
+    f"'{HIGHER} age of owner of items drum , flask' asks which name leads to the higher number: "
+    "look up both numbers and answer with the name. "
+    f"'{WHICH} city of team of people oslo {AMONG} kai , eva , ben' asks which name leads to oslo: "
+    "look up one name after the other until you find oslo and answer with that name. "
+)
+"""The kinds of questions, for chat models."""
 
 Progress = tuple[tuple[int, bool], ...]
 """Of every chain the facts established in order, and whether the mail of the next one was found."""
@@ -58,17 +72,18 @@ class SqlQATask(TextTask):
 
     instructions: ClassVar[str] = (
         "You answer the question in the first message by looking things up, one action per "
-        "message. With a database the actions are 'tables' (list the tables), 'schema T' (list the "
+        f"message. {_QUESTIONS}"
+        "With a database the actions are 'tables' (list the tables), 'schema T' (list the "
         "columns of table T) and 'sql Q' (run a query on one table, for example: sql select team "
         "from people where name = ' kai '). With a mailbox they are 'search WORDS' (numbers and "
         "subjects of the mails that hold all the words) and 'read ID' (one mail). "
-        "When you know the value asked for, write 'answer X'; a wrong answer ends the episode. "
+        "When you know the answer, write 'answer X'; a wrong answer ends the episode. "
         "Write the action and nothing else."
     )
     tool_instructions: ClassVar[str] = (
         "You answer the question in the first message by looking things up with the tools, one "
-        "call per message. When you know the value asked for, call 'answer' with it; a wrong "
-        "answer ends the episode."
+        f"call per message. {_QUESTIONS}"
+        "When you know the answer, call 'answer' with it; a wrong answer ends the episode."
     )
     vocabulary: ClassVar[tuple[str, ...]] = VOCABULARY
 

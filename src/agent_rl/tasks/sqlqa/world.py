@@ -31,7 +31,7 @@ MAX_OUTCOMES = 32
 MAX_REMEMBERED = 200
 """Longest action, in characters, whose outcome is kept."""
 CANDIDATES = 3
-"""Names among which a search goes."""
+"""Names of which a question of kind ``find`` asks for one."""
 MAX_OTHERS = 12
 """Most alternative goals of one instance."""
 
@@ -166,7 +166,7 @@ def _comparison(path: Path, pair: tuple[str, str], cells: Cells) -> Question | N
     return Question(text, chains, pair[0] if first > second else pair[1], goal_key(path), pair)
 
 
-def _search(path: Path, names: Sequence[str], right: int, cells: Cells) -> Question | None:
+def _find(path: Path, names: Sequence[str], right: int, cells: Cells) -> Question | None:
     """Which of some rows leads to a given value; None where it is not exactly one.
 
     They are checked in the order in which they are named, and the first that fits is the answer.
@@ -201,8 +201,8 @@ def _other_questions(
         compared = (_comparison(other, pair, cells) for other in numeric_paths(len(columns), start))
         found += [one for one in compared if one is not None]
     elif own.names:
-        searched = (_search(path, own.names, right, cells) for right in range(len(own.names)))
-        found += [one for one in searched if one is not None]
+        sought = (_find(path, own.names, right, cells) for right in range(len(own.names)))
+        found += [one for one in sought if one is not None]
     wrong = sorted((one for one in found if one.answer != own.answer), key=lambda one: one.text)
     # Evenly spaced, so that the bound does not favour the beginning of the alphabet.
     stride = max(1, -(-len(wrong) // MAX_OTHERS))
@@ -253,9 +253,7 @@ def _draw_question(
             first, second = rng.sample(names, 2)
             question = _comparison(path, (first, second), cells)
         else:
-            question = _search(
-                path, rng.sample(names, CANDIDATES), rng.randrange(CANDIDATES), cells
-            )
+            question = _find(path, rng.sample(names, CANDIDATES), rng.randrange(CANDIDATES), cells)
     return path, question
 
 
