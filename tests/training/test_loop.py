@@ -6,7 +6,12 @@ import pytest
 import torch
 
 from agent_rl.training.ledger import Ledger
-from agent_rl.training.loop import FLOOR, common_arguments, optimizer_and_schedule
+from agent_rl.training.loop import (
+    FLOOR,
+    common_arguments,
+    loss_in_pieces,
+    optimizer_and_schedule,
+)
 
 
 class Counted:
@@ -99,6 +104,31 @@ def test_the_ledger_s_total_is_sampled_read_and_trained_tokens():
     assert ledger.total_tokens == ledger.as_dict()["total_tokens"] == 4320
     ledger.add(Ledger(1, 1, 1, 1, 1, 1))
     assert list(ledger.as_dict().values()) == [2, 21, 301, 4001, 50001, 7, 4323]
+
+
+@pytest.mark.parametrize("count", [1, 3, 7])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_pieces_hold_every_row_once_keep_pairs_together_and_cut_padding(count, blocks):
+    first = torch.tensor([5, 2, 9, 2, 7, 1, 4][:count])
+    lengths = torch.cat([first + 2 * block for block in range(blocks)])
+    batch = {
+        "attention_mask": (torch.arange(12) < lengths[:, None]).long(),
+        "row": torch.arange(count * blocks),
+        "once": torch.arange(count),
+    }
+    seen = []
+
+    def loss(piece):
+        seen.append(piece)
+        assert piece["attention_mask"].shape == (len(piece["row"]), lengths[piece["row"]].max())
+        assert piece["attention_mask"].sum(1).equal(lengths[piece["row"]])
+        assert piece["row"].equal(torch.cat([piece["once"] + count * b for b in range(blocks)]))
+        return piece["row"].sum()
+
+    assert loss_in_pieces(loss, batch, count) == batch["row"].sum()
+    assert torch.cat([piece["once"] for piece in seen]).sort()[0].equal(batch["once"])
+    widths = [piece["attention_mask"].shape[1] for piece in seen]
+    assert widths == sorted(widths) and len(seen) == min(4, count)
 
 
 def test_p41_the_arguments_that_all_methods_share_switch_nothing_on(study):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import (
@@ -179,7 +179,30 @@ def optimizer_and_schedule(
     return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
-def like_length(lengths: torch.Tensor, pieces: int = 4) -> list[torch.Tensor]:
+def loss_in_pieces(
+    loss: Callable[[dict[str, torch.Tensor]], torch.Tensor],
+    batch: dict[str, torch.Tensor],
+    count: int,
+) -> torch.Tensor:
+    """Sum of the losses of a batch's pieces of like length: less padding, the same gradient.
+
+    Args:
+        loss: a piece's part of the batch's loss.
+        batch: right-padded. A tensor of several times ``count`` rows is that many blocks, whose
+            rows belong together (the chosen answers, then the rejected ones): they stay together.
+        count: rows of a block; the lengths of the first block decide.
+    """
+    total: Any = 0.0
+    for rows in _like_length(batch["attention_mask"].sum(dim=1)[:count]):
+        piece = {
+            name: value.unflatten(0, (-1, count))[:, rows].flatten(0, 1)
+            for name, value in batch.items()
+        }
+        total = total + loss(_trimmed(piece))
+    return cast("torch.Tensor", total)
+
+
+def _like_length(lengths: torch.Tensor, pieces: int = 4) -> list[torch.Tensor]:
     """Row numbers of a batch in pieces of like length, none of them empty.
 
     Batches are drawn at random, so their rows differ in length and half of a padded batch is
@@ -190,7 +213,7 @@ def like_length(lengths: torch.Tensor, pieces: int = 4) -> list[torch.Tensor]:
     return [rows for rows in torch.tensor_split(order, min(pieces, len(order))) if len(rows)]
 
 
-def trimmed(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _trimmed(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Cut the padding that no row of a right-padded batch needs."""
     width = int(batch["attention_mask"].sum(dim=1).max())
     return {k: v[:, :width] if v.dim() == 2 else v for k, v in batch.items()}

@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback
 from trl.trainer.dpo_config import DPOConfig
@@ -33,9 +32,8 @@ from agent_rl.training.loop import (
     RunLog,
     common_arguments,
     forget_reference,
-    like_length,
+    loss_in_pieces,
     optimizer_and_schedule,
-    trimmed,
 )
 from agent_rl.trajectory import Trajectory, TrajectoryGroup
 
@@ -111,18 +109,15 @@ class TokenDPOTrainer(DPOTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Loss of a random batch, in pieces of like length: less padding, the same gradient."""
+        """Loss of a random batch: mean over the pairs of all its pieces."""
         self._log.ledger.trained_tokens += int(inputs["attention_mask"].sum())
         count = len(inputs["ref_chosen_logps"])
-        total: Any = 0.0
-        for rows in like_length(inputs["attention_mask"].sum(dim=1)[:count]):
-            piece = {
-                name: value[rows] if len(value) == count else value[torch.cat([rows, rows + count])]
-                for name, value in inputs.items()
-            }
-            loss = super().compute_loss(model, trimmed(piece))
-            total = total + loss * (len(rows) / count)
-        return total
+        mean = super().compute_loss
+        return loss_in_pieces(
+            lambda piece: mean(model, piece) * (len(piece["ref_chosen_logps"]) / count),
+            inputs,
+            count,
+        )
 
 
 def train_preference(

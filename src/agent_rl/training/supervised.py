@@ -17,6 +17,7 @@ Run one arm:  python -m agent_rl run task=babyai method=sft seed=0
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,8 @@ from agent_rl.training.loop import (
     BudgetCallback,
     RunLog,
     common_arguments,
-    like_length,
+    loss_in_pieces,
     optimizer_and_schedule,
-    trimmed,
 )
 from agent_rl.trajectory import Trajectory
 
@@ -88,14 +88,12 @@ class CountingSFTTrainer(SFTTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """Loss of a random batch, in pieces of like length: less padding, the same gradient."""
+        """Loss of a random batch: mean over the action tokens of all its pieces."""
         self._log.ledger.trained_tokens += int(inputs["attention_mask"].sum())
-        items = (inputs["labels"] != IGNORE).sum()
-        total: Any = 0.0
-        for rows in like_length(inputs["attention_mask"].sum(dim=1)):
-            piece = trimmed({name: value[rows] for name, value in inputs.items()})
-            total = total + super().compute_loss(model, piece, num_items_in_batch=items)
-        return total
+        loss = partial(
+            super().compute_loss, model, num_items_in_batch=(inputs["labels"] != IGNORE).sum()
+        )
+        return loss_in_pieces(loss, inputs, len(inputs["labels"]))
 
 
 def train_supervised(
