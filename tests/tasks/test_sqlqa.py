@@ -341,7 +341,7 @@ def test_memory_is_flat_over_1000_resets(task, monkeypatch):
 
     before = megabytes(range(300))
     assert megabytes(range(300, 1300)) - before < 6
-    assert len(task._worlds._kept) == 30
+    assert task._worlds.cache_info().currsize == 30
     world.worlds.cache_clear()
 
 

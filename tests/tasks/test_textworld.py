@@ -96,6 +96,12 @@ def test_p21_instances_do_not_depend_on_what_was_played_before(chosen):
 
 
 def test_forgotten_games_are_generated_again_and_the_store_stays_bounded(monkeypatch):
+    generated = []
+    generate = store.generate
+    monkeypatch.setattr(
+        store, "generate", lambda chosen, seed: generated.append(seed) or generate(chosen, seed)
+    )
+    monkeypatch.delenv(store.CACHE, raising=False)
     monkeypatch.setattr(store, "MAX_LIVE", 2)
     monkeypatch.setattr(store, "MAX_PACKED", 3)
     store.games.cache_clear()
@@ -103,8 +109,11 @@ def test_forgotten_games_are_generated_again_and_the_store_stays_bounded(monkeyp
     first = play(task, 0)
     for seed in range(1, 5):
         task.reset(seed=seed)
-    assert list(task._games._live) == [3, 4] and list(task._games._packed) == [2, 3, 4]
-    assert play(task, 0) == first
+    for seed in (2, 3, 4):  # the first is unpacked, and none is generated again
+        task.reset(seed=seed)
+    assert task._games.cache_info()[:4] == (0, 8, 2, 2)  # hits, misses, most, kept
+    assert generated == [0, 1, 2, 3, 4]
+    assert play(task, 0) == first and generated[5:] == [0]
     store.games.cache_clear()
 
 

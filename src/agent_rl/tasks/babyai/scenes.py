@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -20,7 +19,7 @@ from minigrid.envs.babyai.core.verifier import (
 )
 
 from agent_rl.tasks.babyai.goals import Goal, Kind, alternative_goals
-from agent_rl.tasks.babyai.levels import build_env
+from agent_rl.tasks.babyai.levels import QuietLevel, build_env
 from agent_rl.tasks.babyai.planner import Planner
 from agent_rl.tasks.babyai.room import Room, room
 
@@ -98,50 +97,32 @@ _KINDS: dict[type[Instr], Kind] = {
 }
 
 
-class Scenes:
-    """Scenes by seed: generated on first use, the least recently used ones are forgotten."""
-
-    def __init__(self, level: str, room_size: int, num_dists: int) -> None:
-        self._env = build_env(level, room_size, num_dists)
-        self._room = room(room_size)
-        self._kept: OrderedDict[int, Scene] = OrderedDict()
-
-    def __getitem__(self, seed: int) -> Scene:
-        scene = self._kept.get(seed)
-        if scene is None:
-            scene = self._kept[seed] = self._generate(seed)
-            if len(self._kept) > MAX_SCENES:
-                self._kept.popitem(last=False)
-        else:
-            self._kept.move_to_end(seed)
-        return scene
-
-    def _generate(self, seed: int) -> Scene:
-        env, size = self._env, self._room.size
-        env.reset(seed=seed)
-        found: list[tuple[WorldObj, int]] = []
-        for cell in self._room.floor:
-            item = env.grid.get(cell % size, cell // size)
-            if item is not None:
-                found.append((item, cell))
-        instr = env.instrs
-        moved = instr.desc_move if isinstance(instr, PutNextInstr) else instr.desc
-        fixed = instr.desc_fixed.obj_set if isinstance(instr, PutNextInstr) else []
-        x, y = env.agent_pos
-        return Scene(
-            room=self._room,
-            objects=tuple((item.color, item.type, cell) for item, cell in found),
-            pose=(int(y) * size + int(x)) * 4 + int(env.agent_dir),
-            mission=str(env.mission),
-            instr_class=type(instr),
-            described=_description(instr),
-            goal=Goal(
-                _KINDS[type(instr)],
-                str(env.mission),
-                _numbers(found, moved.obj_set),
-                _numbers(found, fixed),
-            ),
-        )
+def _generate(env: QuietLevel, where: Room, seed: int) -> Scene:
+    size = where.size
+    env.reset(seed=seed)
+    found: list[tuple[WorldObj, int]] = []
+    for cell in where.floor:
+        item = env.grid.get(cell % size, cell // size)
+        if item is not None:
+            found.append((item, cell))
+    instr = env.instrs
+    moved = instr.desc_move if isinstance(instr, PutNextInstr) else instr.desc
+    fixed = instr.desc_fixed.obj_set if isinstance(instr, PutNextInstr) else []
+    x, y = env.agent_pos
+    return Scene(
+        room=where,
+        objects=tuple((item.color, item.type, cell) for item, cell in found),
+        pose=(int(y) * size + int(x)) * 4 + int(env.agent_dir),
+        mission=str(env.mission),
+        instr_class=type(instr),
+        described=_description(instr),
+        goal=Goal(
+            _KINDS[type(instr)],
+            str(env.mission),
+            _numbers(found, moved.obj_set),
+            _numbers(found, fixed),
+        ),
+    )
 
 
 def _numbers(found: list[tuple[WorldObj, int]], chosen: list[WorldObj]) -> frozenset[int]:
@@ -152,9 +133,18 @@ def _numbers(found: list[tuple[WorldObj, int]], chosen: list[WorldObj]) -> froze
 
 
 @lru_cache(maxsize=16)
-def scenes(level: str, room_size: int, num_dists: int) -> Scenes:
-    """The scenes of these settings, shared by all environments of this process."""
-    return Scenes(level, room_size, num_dists)
+def scenes(level: str, room_size: int, num_dists: int) -> Callable[[int], Scene]:
+    """The scenes of these settings by seed, shared by all environments of this process.
+
+    They are generated on first use; the least recently used ones are forgotten.
+    """
+    env, where = build_env(level, room_size, num_dists), room(room_size)
+
+    @lru_cache(maxsize=MAX_SCENES)
+    def scene(seed: int) -> Scene:
+        return _generate(env, where, seed)
+
+    return scene
 
 
 class Stage:

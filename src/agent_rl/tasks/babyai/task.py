@@ -57,7 +57,7 @@ class BabyAITask(TextTask):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         """Start instance ``seed``; without a seed, the next one of the generator."""
-        scene = self._scene = self._scenes[self.instance_seed(seed, options)]
+        scene = self._scene = self._scenes(self.instance_seed(seed, options))
         self._stage.set(scene)
         self._planner = scene.planner(scene.goal)
         self._pose, self._cells = scene.pose, scene.cells

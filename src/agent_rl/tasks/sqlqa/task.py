@@ -114,7 +114,7 @@ class SqlQATask(TextTask):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
         """Start instance ``seed``; without a seed, the next one of the generator."""
-        world = self._world = self._worlds[self.instance_seed(seed, options)]
+        world = self._world = self._worlds(self.instance_seed(seed, options))
         self._history: list[Outcome] = []
         self._progress: Progress = ((0, False),) * len(world.question.chains)
         self._answer: str | None = None

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -284,25 +283,15 @@ def generate(seed: int, hops: int, tables: int, mode: str, kind: str = "chain") 
     )
 
 
-class Worlds:
-    """Instances by seed: generated on first use, the least recently used ones are forgotten."""
-
-    def __init__(self, hops: int, tables: int, mode: str, kind: str) -> None:
-        self._settings = (hops, tables, mode, kind)
-        self._kept: OrderedDict[int, World] = OrderedDict()
-
-    def __getitem__(self, seed: int) -> World:
-        world = self._kept.get(seed)
-        if world is None:
-            world = self._kept[seed] = generate(seed, *self._settings)
-            if len(self._kept) > MAX_WORLDS:
-                self._kept.popitem(last=False)
-        else:
-            self._kept.move_to_end(seed)
-        return world
-
-
 @lru_cache(maxsize=16)
-def worlds(hops: int, tables: int, mode: str, kind: str) -> Worlds:
-    """The instances of these settings, shared by all environments of this process."""
-    return Worlds(hops, tables, mode, kind)
+def worlds(hops: int, tables: int, mode: str, kind: str) -> Callable[[int], World]:
+    """The instances of these settings by seed, shared by all environments of this process.
+
+    They are generated on first use; the least recently used ones are forgotten.
+    """
+
+    @lru_cache(maxsize=MAX_WORLDS)
+    def world(seed: int) -> World:
+        return generate(seed, hops, tables, mode, kind)
+
+    return world

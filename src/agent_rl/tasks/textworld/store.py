@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections import OrderedDict
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -58,47 +58,6 @@ class Game:
         return self._goals
 
 
-class Games:
-    """The games of some settings; the least recently used ones are forgotten."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._packed: OrderedDict[int, bytes] = OrderedDict()
-        self._live: OrderedDict[int, Game] = OrderedDict()
-
-    def __getitem__(self, seed: int) -> Game:
-        found = self._live.get(seed)
-        if found is None:
-            found = self._live[seed] = Game(load(self._text(seed)))
-            if len(self._live) > MAX_LIVE:
-                self._live.popitem(last=False)
-        else:
-            self._live.move_to_end(seed)
-        return found
-
-    def _text(self, seed: int) -> str:
-        packed = self._packed.get(seed)
-        if packed is not None:
-            self._packed.move_to_end(seed)
-            return zlib.decompress(packed).decode()
-        text = self._on_disk(seed)
-        self._packed[seed] = zlib.compress(text.encode())
-        if len(self._packed) > MAX_PACKED:
-            self._packed.popitem(last=False)
-        return text
-
-    def _on_disk(self, seed: int) -> str:
-        kept = folder(self._settings)
-        if kept is None:
-            return generate(self._settings, seed).dump()
-        path = kept / f"{seed}.json"
-        if path.exists():
-            return _checked(path)
-        text = generate(self._settings, seed).dump()
-        write_text(path, text)
-        return text
-
-
 def folder(settings: Settings) -> Path | None:
     """Where games of these settings are kept on disk; None when ``CACHE`` names no folder."""
     root = os.environ.get(CACHE)
@@ -142,7 +101,31 @@ def sub_game(settings: Settings, seed: int) -> tuple[int, World]:
     )
 
 
+def _text(settings: Settings, seed: int) -> str:
+    kept = folder(settings)
+    if kept is None:
+        return generate(settings, seed).dump()
+    path = kept / f"{seed}.json"
+    if path.exists():
+        return _checked(path)
+    text = generate(settings, seed).dump()
+    write_text(path, text)
+    return text
+
+
 @lru_cache(maxsize=16)
-def games(settings: Settings) -> Games:
-    """The games of these settings, shared by all environments of this process."""
-    return Games(settings)
+def games(settings: Settings) -> Callable[[int], Game]:
+    """The games of these settings by seed, shared by all environments of this process.
+
+    The least recently used ones are forgotten, first as games and later as compressed text.
+    """
+
+    @lru_cache(maxsize=MAX_PACKED)
+    def packed(seed: int) -> bytes:
+        return zlib.compress(_text(settings, seed).encode())
+
+    @lru_cache(maxsize=MAX_LIVE)
+    def game(seed: int) -> Game:
+        return Game(load(zlib.decompress(packed(seed)).decode()))
+
+    return game

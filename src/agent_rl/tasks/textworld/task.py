@@ -96,7 +96,7 @@ class TextWorldTask(TextTask):
     ) -> tuple[str, dict[str, Any]]:
         """Start instance ``seed``; without a seed, the next one of the generator."""
         seed = self.instance_seed(seed, options)
-        game = self._game = self._games[seed]
+        game = self._game = self._games(seed)
         self._state = game.world.begin()
         self._over = False
         info = {"valid": True, "success": False, "distance": self._distance()}
