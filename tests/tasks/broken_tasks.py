@@ -91,6 +91,18 @@ class Endless(Jugs):
         return outcome
 
 
+class Encore(Jugs):
+    """Ends a step after it is won, and pays for both steps."""
+
+    late = False
+
+    def step(self, action):
+        text, success, won, *rest = super().step(action)
+        self.late = won and not self.late
+        self.over = won and not self.late
+        return text, success, self.over, *rest
+
+
 class CoarseHash(Jugs):
     """The hash leaves out what is in the jugs."""
 
@@ -175,6 +187,7 @@ BROKEN = [
     (Leftover, "check_p21_resets"),
     (OwnStream, "check_p21_resets"),
     (Endless, "check_p20_order"),
+    (Encore, "check_p20_order"),
     (CoarseHash, "check_p22_hashes"),
     (Diary, "check_memory"),
     (Spill, "check_any_text"),

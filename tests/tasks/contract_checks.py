@@ -209,23 +209,30 @@ def check_p21_resets(make):
 
 
 def check_p20_order(make):
-    """Stepping before the first reset and after the end raises, under the horizon as well."""
+    """Stepping before the first reset and after the end raises, and success is paid once.
+
+    Both under the horizon as well, which counts what is not understood.
+    """
     for env in (make(), Horizon(make(), MOST)):
         task = env.unwrapped
         with pytest.raises(EpisodeOver):
             env.step("")
         (seed, _), *_ = starts(task, 1)
         env.reset(seed=seed)
-        idle = task.idle_action()
-        while not env.step(task.expert_action())[2]:
-            pass
-        for action in (idle, "no such action"):
+        idle, paid, terminated = task.idle_action(), 0.0, False
+        while not terminated:
+            last = task.expert_action()
+            _, success, terminated, *_ = env.step(last)
+            paid += success
+        assert paid == 1.0, f"success is paid {paid} times"
+        for action in (idle, last, "no such action"):
             with pytest.raises(EpisodeOver):
                 env.step(action)
     env = Horizon(make(), 2)
     (seed, _), *_ = starts(env.task, 1)
     env.reset(seed=seed)
-    assert [env.step(env.task.idle_action())[3] for _ in range(2)] == [False, True]
+    actions = ("no such action", env.task.idle_action())
+    assert [env.step(action)[3] for action in actions] == [False, True]
     with pytest.raises(EpisodeOver):
         env.step(env.task.idle_action())
 

@@ -130,20 +130,6 @@ def test_case_and_surrounding_space_do_not_matter(make):
     assert [task.step(action)[0] for action in (" LEFT\n", "\tForward ")] == plain
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_p20_stepping_after_the_end_raises_and_success_is_paid_once(level, make):
-    task = make(level)
-    task.reset(seed=2)
-    total, terminated = 0.0, False
-    while not terminated:
-        _, success, terminated, _, info = task.step(task.expert_action())
-        total += success
-    assert total == 1.0 and info == {"valid": True, "success": True, "distance": 0.0}
-    for action in ("left", "not an action"):
-        with pytest.raises(EpisodeOver):
-            task.step(action)
-
-
 def test_p20_the_horizon_ends_an_episode_once_and_before_minigrid_would():
     env = make_env("babyai", {"level": "GoToLocal"}, horizon=3)
     env.reset(seed=0)

@@ -216,20 +216,6 @@ def test_arbitrary_text_never_crashes_and_what_is_not_understood_changes_nothing
         before = info
 
 
-@each_setting
-def test_stepping_after_the_end_raises_and_success_is_paid_once(given):
-    task = make(**given)
-    task.reset(seed=2)
-    total = 0.0
-    while not task._over:
-        _, success, *_ = task.step(task.expert_action())
-        total += success
-    assert total == 1.0
-    for action in ("tables", f"answer {task._world.question.answer}", "not an action"):
-        with pytest.raises(EpisodeOver):
-            task.step(action)
-
-
 @pytest.mark.parametrize("told", [SqlQATask.instructions, SqlQATask.tool_instructions])
 def test_the_instructions_show_a_question_of_every_kind_as_it_is_asked(told):
     kind_of = {str(value): pool for pool, values in schema.POOLS.items() for value in values}

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from agent_rl.compose import compose_config
 from agent_rl.errors import UserError
-from agent_rl.tasks import EpisodeOver, build_instances, goal_keys, make_env, make_task, overlap
+from agent_rl.tasks import EpisodeOver, build_instances, goal_keys, make_task, overlap
 from agent_rl.tasks.textworld import TextWorldTask, library, prose, store
 
 pytestmark = pytest.mark.skipif(
@@ -310,23 +310,6 @@ def test_taking_the_wrong_thing_loses_and_reaches_the_goal_of_taking_it():
     assert info == {"valid": True, "success": False, "distance": math.inf}
     assert (task.goal_distance("take latchkey"), task.goal_distance("")) == (0.0, math.inf)
     assert task.goal_distance("go to pantry") == math.inf and task.expert_action() == "look"
-
-
-@pytest.mark.parametrize("chosen", [HUNT, MEAL])
-def test_p20_stepping_after_the_end_raises_and_success_is_paid_once(chosen):
-    task = make_task("textworld", chosen)
-    task.reset(seed=2)
-    total, terminated = 0.0, False
-    while not terminated:
-        _, success, terminated, _, info = task.step(task.expert_action())
-        total += success
-    assert total == 1.0 and info == {"valid": True, "success": True, "distance": 0.0}
-    for action in ("look", "not an action"):
-        with pytest.raises(EpisodeOver):
-            task.step(action)
-    env = make_env("textworld", chosen, 2)
-    env.reset(seed=2)
-    assert [env.step("?")[3], env.step("look")[3]] == [False, True]
 
 
 def test_playing_before_the_first_reset_raises():
