@@ -1,7 +1,7 @@
 """A relative judge over a real local server: what it is shown, and what its order does to it."""
 
 import json
-import time
+import threading
 
 import numpy as np
 import pytest
@@ -98,10 +98,22 @@ def test_results_do_not_depend_on_the_order_of_completion_or_on_earlier_calls():
     assert same(runs[0], runs[1]) and same(runs[1], runs[2])
 
 
-def test_as_many_requests_as_allowed_are_under_way_at_once():
-    started = time.perf_counter()
-    ask(sleeping(0.1), concurrency=6)
-    assert time.perf_counter() - started < 0.45  # one after the other they take 0.6
+@pytest.mark.parametrize("concurrency", [1, 3, 6])
+def test_exactly_as_many_requests_as_allowed_are_under_way_at_once(concurrency):
+    together = threading.Barrier(concurrency, timeout=5.0)
+    present, lock, peak = [], threading.Lock(), []
+
+    def behave(handler, request):
+        with lock:
+            present.append(request)
+            peak.append(len(present))
+        together.wait()  # nobody is answered before all of them are here
+        with lock:
+            present.remove(request)
+        honest(handler, request)
+
+    said, _ = ask(behave, concurrency=concurrency)
+    assert said.faults == {} and max(peak) == concurrency
 
 
 # What the judge must not see, and what it must not take for a rule

@@ -1,18 +1,15 @@
-"""Judges that misbehave in every known way, servers that are not there, and the key."""
+"""Answers that do not count, in every known way, and those that do."""
 
 import gzip
 import json
-import logging
-import socket
 import time
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_cases import FLAT, GROUPS, SEED, ask, batch, episode, settings
+from judge_cases import FLAT, GROUPS, ask, batch
 from judge_server import (
-    JudgeServer,
     answer,
     dripping,
     endless,
@@ -28,14 +25,9 @@ from judge_server import (
     truncated,
 )
 
-from agent_rl.errors import UserError
 from agent_rl.rewards import judge as judging
 from agent_rl.rewards import judge_client
-from agent_rl.rewards.judge import judge
 from agent_rl.rewards.judge_text import Fault, read_answer
-
-KEY = "sk-secret-2718281828"
-
 
 # Answers that do not count
 
@@ -106,7 +98,7 @@ MISBEHAVIOURS = {
     "reset in the middle": ("connection", reset),
     "no HTTP": ("connection", lambda handler, request: handler.wfile.write(b"SSH-2.0-x\r\n\r\n")),
     "endless": ("too large", endless),
-    "slow": ("timeout", sleeping(0.4)),
+    "slow": ("timeout", sleeping(1.0)),
     "slow in its head": ("timeout", dripping(head=True)),
     "slow in its body": ("timeout", dripping(head=False)),
 }  # fmt: skip
@@ -120,22 +112,26 @@ def short_pauses(monkeypatch):
 @pytest.mark.parametrize("name", MISBEHAVIOURS)
 def test_a_bad_answer_is_counted_retried_and_never_used(name, short_pauses):
     reason, bad = MISBEHAVIOURS[name]
-    timeout = 0.15 if reason == "timeout" else 5.0
-    said, requests = ask(in_group("room 1", bad), attempts=2, timeout=timeout, concurrency=6)
-    assert said.faults == {reason: 4}  # two orders, two attempts each
+    slow = reason == "timeout"  # asked once only, to save the tests' time
+    attempts, timeout = (1, 0.45) if slow else (2, 5.0)
+    said, requests = ask(in_group("room 1", bad), attempts=attempts, timeout=timeout, concurrency=6)
+    assert said.faults == {reason: 2 * attempts}  # in two orders
     assert said.invalid.tolist() == (GROUPS == 1).tolist()
     assert said.scores == pytest.approx(np.where(GROUPS == 1, 0, FLAT))
     assert np.isnan(said.by_order[GROUPS == 1]).all()
-    assert (said.requests, said.retries) == (8, 2) and len(requests) == 8
+    assert said.requests == len(requests) == 4 + 2 * attempts
+    assert said.retries == 2 * attempts - 2
 
 
 RECOVERING = ["a label is missing", "truncated", "HTML with 200", "429", "reset in the middle"]
 
 
-@pytest.mark.parametrize("name", RECOVERING)
+@pytest.mark.parametrize("name", [*RECOVERING, "slow"])
 def test_a_judge_that_recovers_is_believed_and_its_faults_are_counted(name, short_pauses):
     reason, bad = MISBEHAVIOURS[name]
-    said, requests = ask(first(1, bad), attempts=3)
+    said, requests = ask(
+        first(1, bad), attempts=3, concurrency=6, timeout=0.45 if name == "slow" else 5.0
+    )
     assert said.scores == pytest.approx(FLAT) and not said.invalid.any()
     assert (said.requests, said.retries, said.faults) == (12, 6, {reason: 6})
     assert len({request.body["seed"] for request in requests}) == 12  # each try has a fresh seed
@@ -171,7 +167,7 @@ def test_every_reason_is_counted_under_its_own_name():
 def test_a_timeout_holds_for_the_whole_request():
     started = time.perf_counter()
     ask(dripping(head=True), batch()[3:5], timeout=0.15, attempts=1, orders=1)
-    assert time.perf_counter() - started < 0.4
+    assert time.perf_counter() - started < 2.0  # its bytes come for 3 seconds
 
 
 @pytest.mark.parametrize(
@@ -182,7 +178,7 @@ def test_a_busy_server_is_left_alone_as_long_as_it_asks_within_the_timeout(
 ):
     pauses = []
     monkeypatch.setattr(judging, "_PAUSE", 0.25)
-    monkeypatch.setattr(judging.time, "sleep", pauses.append)
+    monkeypatch.setattr(judge_client.Endpoint, "pause", lambda _, seconds: pauses.append(seconds))
     busy = sending(b"", status=429, **({"Retry_After": asked} if asked else {}))
     ask(first(1, busy), batch()[3:5], orders=1)
     assert pauses == [paused]
@@ -227,133 +223,3 @@ def test_whatever_is_answered_is_refused_or_gives_exactly_what_it_says(scores, a
         assert around.strip() or numbers.keys() != {"T1", "T2"} or numbers != scores
     else:
         assert set(scores) == {"T1", "T2"} and read == [scores["T1"], scores["T2"]]
-
-
-# Servers that are not there
-
-
-def closed_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def test_a_closed_port_is_one_clear_message():
-    url = f"http://127.0.0.1:{closed_port()}/v1"
-    with pytest.raises(UserError, match=r"no connection.*reward\.judge\.url") as error:
-        judge(batch(), settings(url), SEED)
-    assert f"{url}/chat/completions" in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("status", "said"),
-    [(401, "key was ref"), (403, "access"), (404, "or model"), (308, "redirect")],
-)
-def test_a_server_that_refuses_everything_is_one_clear_message(status, said, short_pauses):
-    with (
-        JudgeServer(sending(b"no", status=status, Location="/elsewhere")) as server,
-        pytest.raises(UserError, match=rf"none of 12 requests: status {status}.*{said}"),
-    ):
-        judge(batch(), settings(server.url), SEED)
-
-
-def test_a_server_that_refuses_everything_is_given_up_early(short_pauses):
-    many = [episode(group, f"It is {n}") for group in range(60) for n in (0, 1)]
-    with JudgeServer(sending(b"no", status=401)) as server, pytest.raises(UserError):
-        judge(many, settings(server.url, concurrency=1), SEED)
-    assert len(server.requests) < 30  # of 240
-
-
-def test_faults_that_time_may_mend_are_no_error_of_the_user(short_pauses):
-    said, _ = ask(sending(b"", status=500))
-    assert said.invalid.all() and said.faults == {"http": 12}
-    said, _ = ask(in_group("room 1", sending(b"", status=401)))
-    assert said.invalid.tolist() == (GROUPS == 1).tolist()
-
-
-def test_no_other_host_and_no_proxy_is_ever_asked(monkeypatch, short_pauses):
-    with JudgeServer(honest) as other, JudgeServer(honest) as server:
-        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-            monkeypatch.setenv(name, other.url)
-        said = judge(batch(), settings(server.url), SEED)
-        assert said.scores == pytest.approx(FLAT)
-        to_other = sending(b"", status=307, Location=f"{other.url}/chat/completions")
-        said, _ = ask(in_group("room 1", to_other))
-        assert said.faults == {"http": 4}
-    assert other.requests == []
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        f"http://me:{KEY}@127.0.0.1/v1",
-        f"http://127.0.0.1/v1?key={KEY}",
-        f"http://127.0.0.1/v1#{KEY}",
-        f"http:///{KEY}",
-        f"http://127.0.0.1:{KEY}/v1",
-        f"ftp://{KEY}/v1",
-        KEY,
-    ],
-)
-def test_an_address_that_is_more_than_a_base_is_refused_and_not_repeated(url):
-    with pytest.raises(UserError, match="base address") as error:
-        judge(batch(), settings(url), SEED)
-    assert KEY not in str(error.value)
-
-
-# The key
-
-
-def test_the_key_is_sent_in_one_header_and_nowhere_else(monkeypatch, caplog):
-    monkeypatch.setenv("JUDGE_KEY", KEY)
-    caplog.set_level(logging.DEBUG)
-    said, requests = ask(honest, key_variable="JUDGE_KEY")
-    for request in requests:
-        assert request.headers.pop("Authorization") == f"Bearer {KEY}"
-        assert KEY not in repr(request)
-    assert KEY not in repr(said) and KEY not in caplog.text
-
-
-def test_without_a_key_no_header_is_sent(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    _, requests = ask(honest)
-    assert all("Authorization" not in request.headers for request in requests)
-
-
-@pytest.mark.parametrize("status", [401, 302])
-def test_a_refused_key_is_not_in_the_message_even_if_the_server_repeats_it(
-    monkeypatch, status, short_pauses
-):
-    monkeypatch.setenv("JUDGE_KEY", KEY)
-    body = f"wrong key {KEY}".encode()
-    with (
-        JudgeServer(sending(body, status=status, Location=f"/{KEY}")) as server,
-        pytest.raises(UserError) as error,
-    ):
-        judge(batch(), settings(server.url, key_variable="JUDGE_KEY"), SEED)
-    assert KEY not in str(error.value) and error.value.__cause__ is None
-
-
-@pytest.mark.parametrize("value", [None, "", "  "])
-def test_a_named_key_that_is_not_set_is_one_clear_message(monkeypatch, value):
-    monkeypatch.delenv("JUDGE_KEY", raising=False)
-    if value is not None:
-        monkeypatch.setenv("JUDGE_KEY", value)
-    with pytest.raises(UserError, match="'JUDGE_KEY', which is not set"):
-        judge(batch(), settings("http://127.0.0.1:9/v1", key_variable="JUDGE_KEY"), SEED)
-
-
-@pytest.mark.parametrize("value", [f"{KEY}\nX-Evil: 1", f"{KEY}é", f"Bearer {KEY}"])
-def test_a_key_that_no_header_can_carry_is_refused_and_not_repeated(monkeypatch, value):
-    monkeypatch.setenv("JUDGE_KEY", value)
-    with pytest.raises(UserError, match="'JUDGE_KEY'") as error:
-        judge(batch(), settings("http://127.0.0.1:9/v1", key_variable="JUDGE_KEY"), SEED)
-    assert KEY not in str(error.value)
-
-
-def test_an_endless_reply_is_read_up_to_the_bound_only(monkeypatch):
-    monkeypatch.setattr(judge_client, "MAX_BYTES", 1000)
-    said, _ = ask(sending(b" " * 1001), attempts=1)
-    assert said.faults == {"too large": 6}
-    said, _ = ask(sending(b" " * 1000), attempts=1)
-    assert said.faults == {"malformed": 6}

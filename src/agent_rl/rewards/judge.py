@@ -8,7 +8,6 @@ repaired; and a group without a valid answer is invalid as a whole.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -157,8 +156,9 @@ def _ask_all(
                 if len(replies) == min(_HOPELESS, len(questions)):
                     _refuse_hopeless(replies, endpoint.address)
         finally:
-            for future in futures:
-                future.cancel()
+            # Without effect unless an error or an interrupt ended the loop above.
+            pool.shutdown(wait=False, cancel_futures=True)
+            endpoint.stop()
     return replies
 
 
@@ -175,7 +175,7 @@ def _ask(
         except Fault as fault:
             faults.append(fault)
             if fault.reason in ("http", "unreachable") and attempt + 1 < config.attempts:
-                time.sleep(min(fault.pause or _PAUSE * 2**attempt, config.timeout))
+                endpoint.pause(min(fault.pause or _PAUSE * 2**attempt, config.timeout))
     return _Reply(None, faults)
 
 

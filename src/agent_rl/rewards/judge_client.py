@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+from collections.abc import Callable
+from functools import partial
 
 import httpx2 as httpx
 
@@ -41,6 +44,9 @@ class Endpoint:
         self._headers = {"Accept-Encoding": "identity", **_authorisation(config.key_variable)}
         # Made once: reading the certificates takes longer than a request to a local server.
         self._tls = httpx.create_ssl_context(trust_env=False)
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._cancels: set[Callable[[], object]] = set()
 
     def ask(self, messages: list[dict[str, str]], seed: int) -> bytes:
         """Body of the reply to one request.
@@ -60,7 +66,33 @@ class Endpoint:
         # An event loop per request: a task can be stopped in the middle of a read, a thread cannot.
         return asyncio.run(self._ask(body))
 
+    def pause(self, seconds: float) -> None:
+        """Wait between two requests, or until :meth:`stop`."""
+        self._stopped.wait(seconds)
+
+    def stop(self) -> None:
+        """Cancel the requests under way in other threads, and all later ones."""
+        with self._lock:
+            self._stopped.set()
+            for cancel in self._cancels:
+                cancel()
+
     async def _ask(self, body: dict[str, object]) -> bytes:
+        task = asyncio.current_task()
+        assert task is not None
+        cancel = partial(asyncio.get_running_loop().call_soon_threadsafe, task.cancel)
+        with self._lock:
+            if self._stopped.is_set():
+                raise asyncio.CancelledError
+            self._cancels.add(cancel)
+        try:
+            return await self._ask_in_time(body)
+        finally:
+            # Under the lock, so that no loop is called that is closed already.
+            with self._lock:
+                self._cancels.discard(cancel)
+
+    async def _ask_in_time(self, body: dict[str, object]) -> bytes:
         try:
             async with asyncio.timeout(self._config.timeout):
                 return await self._post(body)
