@@ -46,6 +46,8 @@ SHORTCUTS = {
 def parse(arguments: Sequence[str]) -> tuple[dict[str, str | None], list[str]]:
     """Split ``key=value`` words into shortcuts and Hydra overrides.
 
+    ``reward.scale=1`` and the like are settings of the run's own arm.
+
     Raises: UserError for a word that is not ``key=value``.
     """
     chosen: dict[str, str | None] = dict(SHORTCUTS)
@@ -56,6 +58,8 @@ def parse(arguments: Sequence[str]) -> tuple[dict[str, str | None], list[str]]:
             raise UserError(f"{word!r} is not key=value; try `python -m agent_rl --help`")
         if key in SHORTCUTS:
             chosen[key] = value
+        elif key.split(".")[0] in ("reward", "credit"):
+            overrides.append(f"arms.{ARM}.{word}")
         else:
             overrides.append(word)
     return chosen, overrides
