@@ -178,6 +178,14 @@ class TextTask(gymnasium.Env[str, str], ABC):
         """Actions that make sense now, or None (the default) when actions are free text."""
         return None
 
+    def exploits(self) -> Mapping[str, tuple[str, ...]]:
+        """Scripts that look like work by name, for the reward audit; none unless a task has some.
+
+        A script is played from the first turn on, then the idle action. It may use what the first
+        observation tells, never the answer. The names are the same for all instances.
+        """
+        return {}
+
     def goal_key(self) -> str:
         """What the goal is about (e.g. ``red ball``): the shifted split holds some keys out.
 

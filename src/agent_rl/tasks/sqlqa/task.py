@@ -193,6 +193,27 @@ class SqlQATask(TextTask):
             found = list(question.names) if self._distance() == 1 else []
         return (*listings, *self._look_ups(values), *(f"answer {value}" for value in found))
 
+    def exploits(self) -> dict[str, tuple[str, ...]]:
+        """A guess of the right kind without a look-up, and reading everything without answering.
+
+        The guess is drawn by the instance's hash, so it is right now and then.
+        """
+        world = self._started()
+        last = world.question.chains[0][-1]
+        kind = schema.TABLES[last.table].columns[last.column]
+        guesses = world.question.names or schema.POOLS[kind]
+        guess = guesses[int(self.instance_hash(), 16) % len(guesses)]
+        if self.mode == "sql":
+            pages = [(f"schema {table}", f"sql select * from {table}") for table in world.rows]
+            dump = ("tables", *(action for page in pages for action in page))
+        else:
+            columns = dict.fromkeys(column for t in schema.CORE.values() for column in t.columns)
+            dump = (
+                *(f"search {column}" for column in columns),
+                *(f"read {number}" for number in range(1, len(world.mails) + 1)),
+            )
+        return {"answer_at_once": (f"answer {guess}",), "dump": dump}
+
     def instance_hash(self) -> str:
         """SHA-256 of the content, whatever the order of tables and rows, and of the question."""
         return self._started().hash()
