@@ -66,7 +66,7 @@ def test_the_transcripts_hold_an_oracle_episode_and_name_their_rule(finished, ta
 
 def test_the_pipeline_has_about_thirty_stages(finished):
     listed = run_command(["dvc", "stage", "list", "--name-only"], finished, capture=True)
-    assert len(listed.split()) == 2 * (5 + 1 + len(ARMS)) + 2
+    assert len(listed.split()) == 2 * (6 + 1 + len(ARMS)) + 2
 
 
 def test_the_oracle_wins_and_ends_add_up(runs):
