@@ -1,4 +1,4 @@
-"""Command line: one run, and three ways to look at the tasks; ``make help`` lists the rest."""
+"""Command line: one run, and four ways to look at tasks and rewards; `make help` lists the rest."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ USAGE = """usage: python -m agent_rl COMMAND ...
   run [key=value ...]   one run, see below
   play TASK             play a task yourself, in the terminal
   watch TASK            see a policy play, turn by turn: --policy oracle|base|random|FOLDER
+  audit TASK            what scripted exploits earn under each reward: --reward NAME
   tasks                 the tasks, their sizes and how long they take an expert
-  COMMAND --help        all options of play, watch and tasks
+  COMMAND --help        all options of play, watch, audit and tasks
 
 run: base policy (made once, then reused), training, evaluation
-  task=babyai  method=grpo|sft|rft|dpo  reward=sparse|dense|shaped|dense_naive
+  task=babyai  method=grpo|sft|rft|dpo  reward=sparse|dense|shaped|dense_naive|rubric
   credit=trajectory|turn  group_size=8  horizon=12  seed=0  profile=smoke|default|full
   any other key=value is a Hydra override of configs/study.yaml, e.g. train.budget_tokens=500000
 
 examples: python -m agent_rl run task=babyai method=grpo reward=shaped credit=turn seed=3
           python -m agent_rl play babyai --seed 3
           python -m agent_rl watch babyai --policy artifacts/babyai/train/grpo_shaped/seed-0
+          python -m agent_rl audit babyai --reward dense_naive --reward shaped
 """
 
 
@@ -43,6 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from agent_rl.stages.watch import main as watch
 
         return watch(rest)
+    if command == "audit":
+        from agent_rl.stages.audit_table import main as audit
+
+        return audit(rest)
     if command == "tasks":
         from agent_rl.stages.tasks import main as tasks
 

@@ -100,13 +100,34 @@ def audit(
     verdicts: list[VerdictRow] = []
     for reward, config in configs.items():
         earned = {name: returns(config, episode_facts(list(t))) for name, t in played.items()}
-        found = [
-            _row(task, reward, name, values, success[name], earned[ORACLE])
-            for name, values in earned.items()
-        ]
+        declared = find_reward(config.name).maximum(horizon, config)
+        found, verdict = assess(task, reward, earned, success, declared)
         rows.extend(found)
-        verdicts.append(_verdict(found, find_reward(config.name).maximum(horizon, config)))
+        verdicts.append(verdict)
     return rows, verdicts
+
+
+def assess(
+    task: str,
+    reward: str,
+    earned: Mapping[str, NDArray[np.float64]],
+    success: Mapping[str, NDArray[np.bool_]],
+    declared: float,
+) -> tuple[list[AuditRow], VerdictRow]:
+    """Rows and verdict of one reward.
+
+    Args:
+        earned: policy -> (N,) return of each episode, the same instances for every policy.
+        success: policy -> (N,) whether the episode was solved.
+        declared: the most that an episode can earn.
+
+    Raises: ValueError when an episode earned more than that.
+    """
+    rows = [
+        _row(task, reward, name, values, success[name], earned[ORACLE])
+        for name, values in earned.items()
+    ]
+    return rows, _verdict(rows, declared)
 
 
 def _check(played: Mapping[str, Sequence[Trajectory]]) -> None:

@@ -6,34 +6,47 @@ Run it alone:  python -m agent_rl.stages.audit --task babyai
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
-from agent_rl.config import StudyConfig
+from agent_rl.config import RewardConfig, StudyConfig
 from agent_rl.files import write_json
 from agent_rl.rewards import JUDGE
-from agent_rl.rewards.audit import audit
+from agent_rl.rewards.audit import AuditRow, VerdictRow, assess, audit
+from agent_rl.rewards.scoring import score
 from agent_rl.rewards.tabular import tabular_rows
 from agent_rl.rollouts.exploits import exploit_policies
 from agent_rl.rollouts.setup import make_engine
-from agent_rl.seeding import Stream
+from agent_rl.seeding import Stream, sequence
 from agent_rl.stages.common import Artifacts, episodes_of, load_instances, task_stage
+from agent_rl.tasks.instances import Instance
 from agent_rl.tasks.registry import make_task
+from agent_rl.trajectory import EndReason, Trajectory
 
 DIGITS = 9
 """Digits after the point in the file: sums of rewards differ beyond them by rounding."""
 
 
 def build(study: StudyConfig, task_name: str, artifacts: Artifacts) -> None:
-    """Play every scripted policy on the first ``audit.instances`` training instances.
+    """Play every scripted policy on the first ``audit.instances`` training instances."""
+    train = [i for i in load_instances(artifacts.instances) if i.split == "train"]
+    content = audit_task(study, task_name, train[: study.audit.instances])
+    write_json(artifacts.audit, content)
 
-    The judge scores nothing here, since it needs a server: its part of the file stays empty.
+
+def audit_task(
+    study: StudyConfig, task_name: str, instances: Sequence[Instance]
+) -> dict[str, list[dict[str, Any]]]:
+    """Rows of the audit, the verdicts, the tabular check and the judge.
+
+    Raises: UserError for a judge that cannot be reached.
     """
     task = study.task(task_name)
-    train = [i for i in load_instances(artifacts.instances) if i.split == "train"]
-    episodes = episodes_of(study, train[: study.audit.instances], 0, Stream.AUDIT)
+    episodes = episodes_of(study, instances, 0, Stream.AUDIT)
     policies = exploit_policies(
         lambda: make_task(task.family, task.settings), seed=episodes[0].instance_id
     )
@@ -45,17 +58,63 @@ def build(study: StudyConfig, task_name: str, artifacts: Artifacts) -> None:
         }
     configs = {name: config for name, config in study.rewards.items() if config.name != JUDGE}
     rows, verdicts = audit(task_name, played, configs)
+    judged = []
+    for name, config in study.rewards.items():
+        if config.name == JUDGE:
+            found, verdict, row = _judged(study, task_name, name, config, played)
+            rows += found
+            verdicts += [verdict] if verdict else []
+            judged.append(row)
     scale = next((config.scale for config in configs.values() if config.name == "shaped"), 0.5)
     content = {
         "audit": [asdict(row) for row in rows],
         "verdicts": [asdict(row) for row in verdicts],
         "tabular": [asdict(row) for row in tabular_rows(scale=scale)],
-        "judge": [],
+        "judge": judged,
     }
-    write_json(
-        artifacts.audit,
-        {part: [_rounded(row) for row in found] for part, found in content.items()},
-    )
+    return {part: [_rounded(row) for row in found] for part, found in content.items()}
+
+
+def _judged(
+    study: StudyConfig,
+    task: str,
+    reward: str,
+    config: RewardConfig,
+    played: Mapping[str, Sequence[Trajectory]],
+) -> tuple[list[AuditRow], VerdictRow | None, dict[str, Any]]:
+    """What a judge says when it compares all policies on one instance.
+
+    Instances without a valid answer are left out of the rows, for every policy, and counted.
+    """
+    # Episodes of one instance have one group id, whoever played them.
+    everyone = [trajectory for trajectories in played.values() for trajectory in trajectories]
+    scored = score(config, everyone, sequence(study.seed, 0, Stream.AUDIT, 1))
+    shape = (len(played), -1)
+    earned = scored.rewards.sum(axis=1).reshape(shape)
+    success = scored.facts.success.reshape(shape)
+    crashed = np.array([t.end is EndReason.ERROR for t in everyone]).reshape(shape)
+    invalid = (scored.facts.crashed.reshape(shape) & ~crashed).any(axis=0)
+    row = {
+        "reward": reward,
+        "groups": len(invalid),
+        "invalid_groups": int(invalid.sum()),
+        "requests": int(scored.parts["judge_requests"]),
+        "retries": int(scored.parts["judge_retries"]),
+        "pair_agreement": _known(scored.parts["judge_pair_agreement"]),
+        "pairs": int(scored.parts["judge_pairs"]),
+        "order_effect": _known(scored.parts["judge_order_effect"]),
+        "order_disagreement": _known(scored.parts["judge_order_disagreement"]),
+    }
+    if invalid.all():
+        return [], None, row
+    valid = {name: earned[index, ~invalid] for index, name in enumerate(played)}
+    won = {name: success[index, ~invalid] for index, name in enumerate(played)}
+    rows, verdict = assess(task, reward, valid, won, declared=1.0)
+    return rows, verdict, row
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else value
 
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:

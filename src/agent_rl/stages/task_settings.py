@@ -17,19 +17,24 @@ MAX_INSTANCE = 2**31 - 1
 """Largest seed that generates an instance."""
 
 
-def load_task_study(name: str, changes: Sequence[str] = ()) -> StudyConfig:
+def load_task_study(
+    name: str, changes: Sequence[str] = (), overrides: Sequence[str] = ()
+) -> StudyConfig:
     """The study with this one task, part of the default study or not.
 
     Args:
         name: a file of ``configs/task/``.
         changes: ``key=value`` words: a key of the task (``horizon``), a setting of its family
             (``level``, ``settings.level``), or a key of the model (``model.instructions``).
+        overrides: further words for Hydra.
 
     Raises: UserError for an unknown task, a word that is no ``key=value``, or a bad value.
     """
-    content = compose_study([f"tasks={name}", *(_override(name, change) for change in changes)])
+    changed = (_override(name, change) for change in changes)
+    content = compose_study([f"tasks={name}", *changed, *overrides])
     # Nothing is trained here, so a task may have fewer instances than training asks for.
     content["collect"]["instances"] = content["train"]["validation_instances"] = 1
+    content["collect"]["probe_instances"] = content["audit"]["instances"] = 2
     return study_from(content, "configs")
 
 
