@@ -1,7 +1,7 @@
 """Episodes for a judge, and one call to a judge behind a server."""
 
 import numpy as np
-from judge_server import JudgeServer
+from tests.rewards.judge_server import JudgeServer
 
 from agent_rl.config import JudgeConfig
 from agent_rl.rewards.judge import judge

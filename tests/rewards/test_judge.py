@@ -5,8 +5,8 @@ import threading
 
 import numpy as np
 import pytest
-from judge_cases import FLAT, GROUPS, QUALITY, SEED, ask, batch, episode, settings
-from judge_server import JudgeServer, biased, honest, in_group, sending, sleeping
+from tests.rewards.judge_cases import FLAT, GROUPS, QUALITY, SEED, ask, batch, episode, settings
+from tests.rewards.judge_server import JudgeServer, biased, honest, in_group, sending, sleeping
 
 from agent_rl.rewards.judge import (
     Judgement,

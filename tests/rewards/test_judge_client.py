@@ -5,8 +5,8 @@ import socket
 import time
 
 import pytest
-from judge_cases import FLAT, GROUPS, SEED, ask, batch, episode, settings
-from judge_server import JudgeServer, honest, in_group, sending, sleeping
+from tests.rewards.judge_cases import FLAT, GROUPS, SEED, ask, batch, episode, settings
+from tests.rewards.judge_server import JudgeServer, honest, in_group, sending, sleeping
 
 from agent_rl.errors import UserError
 from agent_rl.rewards import judge as judging

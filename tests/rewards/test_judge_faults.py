@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judge_cases import FLAT, GROUPS, ask, batch
-from judge_server import (
+from tests.rewards.judge_cases import FLAT, GROUPS, ask, batch
+from tests.rewards.judge_server import (
     answer,
     dripping,
     endless,

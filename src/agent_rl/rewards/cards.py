@@ -12,6 +12,16 @@ from agent_rl.rewards.specs import JUDGE, find_reward
 
 LABELS = ("Target", "Signal", "Encoding", "Source")
 
+JUDGE_CARD = """r_t = [t is the last turn] mean of the judge's scores over the orders shown
+
+Target: do what the task asks better than the other attempts from the same start.
+Signal: the texts of all attempts of a group, read together by a model that is told no outcome.
+Encoding: a score in [0, 1] at the last turn, comparable inside a group only; a group without a
+valid answer is left out.
+Source: RULER, OpenPipe 2025 (art.openpipe.ai/fundamentals/ruler).
+"""
+"""The judge is no function of facts, so that its card stands here."""
+
 
 def card(config: RewardConfig) -> dict[str, Any]:
     """Formula, target, signal, encoding and source of a reward, and its settings.
@@ -20,11 +30,8 @@ def card(config: RewardConfig) -> dict[str, Any]:
 
     Raises: UserError for an unknown reward.
     """
-    if config.name == JUDGE:
-        from agent_rl.rewards.judge import judge
-
-        text = inspect.getdoc(judge) or ""
-    else:
+    text = JUDGE_CARD
+    if config.name != JUDGE:
         text = inspect.getdoc(find_reward(config.name).function) or ""
     settings = asdict(config)
     # An address is the business of whoever runs the study, and no part of a result.
