@@ -123,6 +123,8 @@ REWARD_FILES: dict[str, tuple[str, ...]] = {
         "measured_low",
         "measured_high",
         "predicted",
+        "predicted_low",
+        "predicted_high",
     ),
 }
 """Tables on rewards and their columns."""

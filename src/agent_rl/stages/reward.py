@@ -131,7 +131,7 @@ def _dead_groups(probe: EpisodeFacts, config: RewardConfig, members: int) -> lis
     for size in GROUP_SIZES:
         if episodes % size:
             continue
-        predicted = predicted_dead_share(successes, episodes, size).mean()
+        predicted = t_interval(predicted_dead_share(successes, episodes, size))
         for credit in CREDITS:
             shares = measured_dead_share(measuring, config, credit=credit, size=size)
             found = t_interval(shares)
@@ -144,7 +144,9 @@ def _dead_groups(probe: EpisodeFacts, config: RewardConfig, members: int) -> lis
                     "measured": round(found.value, 6),
                     "measured_low": round(found.low, 6),
                     "measured_high": round(found.high, 6),
-                    "predicted": round(float(predicted), 6),
+                    "predicted": round(predicted.value, 6),
+                    "predicted_low": round(predicted.low, 6),
+                    "predicted_high": round(predicted.high, 6),
                 }
             )
     return rows
