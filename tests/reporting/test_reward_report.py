@@ -89,7 +89,7 @@ def test_farmable_reward_is_named_with_its_exploit(rewarded):
     )
     row = "babyai | `dense_naive` | **farmable** | `oscillate` | 1.900 | 1.400 | 0.000 | 100% |"
     assert row in text
-    assert "**1.900, above the maximum** | 1.400" in text
+    assert "| **1.900** | 1.400" in text and "| 1.500 | 1.500" in text
 
 
 def test_farmed_mark_lies_beyond_the_oracle_and_is_named_in_the_picture(rewarded):
@@ -236,7 +236,7 @@ def test_card_says_what_the_code_says_and_what_the_audit_found(rewarded):
         "source | Ng et al. 1999, section 3",
         "settings | `gamma = 1.0`, `scale = 0.5`",
         "tasks | babyai",
-        "babyai | tight | `random` | 0.680 (1.500) | 0.500 by `random` | 0.500 | 0%",
+        "babyai | tight | `random` | 0.680 (1.500) | 0.500 | 0.500 | 0%",
         "babyai | 4,000 | 0.810 | 0.298 | 0.089 | 0.97",
     ):
         assert line in text.splitlines()

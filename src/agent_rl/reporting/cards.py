@@ -125,7 +125,7 @@ def _mistakes(results: Results, name: str) -> list[Block]:
                 verdict_word(row.verdict),
                 f"`{row.best_exploit}`" if row.best_exploit else DASH,
                 f"{number(row.best_exploit_return)} ({number(row.oracle_return)})",
-                f"{number(paid)} by `{payee}`" if payee else DASH,
+                _paid_cell(paid, payee, float(row.floor_return)),
                 number(row.floor_return),
                 share,
             ]
@@ -133,6 +133,11 @@ def _mistakes(results: Results, name: str) -> list[Block]:
     header = ["task", "verdict", "best exploit", "its return (oracle's)"]
     header += ["most paid failures", "floor", "paid failures, of the range"]
     return [Table(header, rows, text_columns=3)]
+
+
+def _paid_cell(paid: float, payee: str, floor: float) -> str:
+    """What failed episodes are paid at most, and by playing how; the floor needs no policy."""
+    return f"{number(paid)} by `{payee}`" if paid > floor + 1e-6 else number(paid)
 
 
 def _best_paid_failure(results: Results, task: str, name: str) -> tuple[float, str]:

@@ -142,12 +142,14 @@ def spread(positions: list[float], gap: float, low: float, high: float) -> list[
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a line in data coordinates, with the name and the colour of the line."""
+    """The end of a line in data coordinates, with the name and the look of the line."""
 
     label: str
     color: str
     x: float
     y: float
+    marker: str = ""
+    """Shown beside the name, so that lines that end in one point can be told apart."""
 
 
 def label_ends(axes: Axes, ends: dict[str, tuple[float, float]], gap: float = 0.062) -> None:
@@ -182,8 +184,13 @@ def label_points(axes: Axes, ends: list[End], gap: float = 0.062) -> None:
             clip_on=False,
             zorder=3,
         )
+        if end.marker:
+            axes.plot(
+                1.065, height, marker=end.marker, color=end.color, ms=5, linestyle="none",
+                transform=axes.transAxes, clip_on=False,
+            )  # fmt: skip
         axes.text(
-            1.057,
+            1.09 if end.marker else 1.057,
             height,
             end.label,
             transform=axes.transAxes,

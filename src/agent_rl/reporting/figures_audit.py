@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from agent_rl.reporting import drawing, style
 from agent_rl.reporting.drawing import Plot
 from agent_rl.reporting.reward_files import FARMABLE, ORACLE, PAYS_FAILURES, TIGHT, reward_order
-from agent_rl.reporting.reward_styles import Look, policy_looks
+from agent_rl.reporting.reward_styles import Look, policy_looks, short_name
 from agent_rl.reporting.tables import Results
 
 CAP = 2.5
@@ -62,7 +62,7 @@ def reward_audit(results: Results) -> Plot | None:
             part = data[(data["task"] == task) & (data["reward"] == reward)]
             _row(axes, row, part.set_index("policy"), looks)
             axes.axhline(row + 0.5, color=style.GRID, linewidth=0.8, zorder=0.5)
-        axes.set_yticks(range(len(rewards)), rewards)
+        axes.set_yticks(range(len(rewards)), [short_name(reward) for reward in rewards])
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
         axes.tick_params(labelbottom=True)

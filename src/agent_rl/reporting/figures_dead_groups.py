@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from agent_rl.reporting import drawing, style, summary
 from agent_rl.reporting.drawing import End, Plot
 from agent_rl.reporting.reward_files import CREDITS
-from agent_rl.reporting.reward_styles import Look, reward_looks
+from agent_rl.reporting.reward_styles import Look, reward_looks, short_name
 from agent_rl.reporting.tables import Results
 
 MAIN_SIZE = 8
@@ -69,7 +69,8 @@ def _panel(axes: Axes, part: pd.DataFrame, looks: dict[str, Look], sizes: list[i
     lines = _lines(part, looks)
     ends = []
     # Side by side around the size that they belong to, so that no interval hides another.
-    shifts = 2 ** np.linspace(-0.09, 0.09, len(lines)) if len(lines) > 1 else [1.0]
+    reach = min(0.15, 0.04 * len(lines))
+    shifts = 2 ** np.linspace(-reach, reach, len(lines)) if len(lines) > 1 else [1.0]
     for shift, (label, look, line) in zip(shifts, lines, strict=True):
         x = line["group_size"].to_numpy(float) * shift
         bounds = line[["measured_low", "measured_high"]].to_numpy(float)
@@ -78,7 +79,9 @@ def _panel(axes: Axes, part: pd.DataFrame, looks: dict[str, Look], sizes: list[i
             x, line["measured"], yerr=error, color=look.color, marker=look.marker, ms=5, mew=0.5,
             mec="white", linewidth=1.3, elinewidth=1.1, capsize=2, zorder=3,
         )  # fmt: skip
-        ends.append(End(label, look.color, float(x[-1]), float(line["measured"].iloc[-1])))
+        ends.append(
+            End(label, look.color, float(x[-1]), float(line["measured"].iloc[-1]), look.marker)
+        )
     # Success has one probability for each instance, so the prediction is the same under every
     # reward; the mean only joins rows of rewards that were not scored at every size.
     predicted = part.groupby("group_size")["predicted"].mean().dropna()
@@ -103,9 +106,8 @@ def _lines(part: pd.DataFrame, looks: dict[str, Look]) -> list[tuple[str, Look, 
 
 def _label(names: list[str]) -> str:
     """Rewards of one line: at most two by name, so that the label leaves the panel its room."""
-    if len(names) <= 2:
-        return ", ".join(names)
-    return f"{names[0]} and {len(names) - 1} more"
+    shown = [short_name(name) for name in names]
+    return ", ".join(shown) if len(names) <= 2 else f"{shown[0]} and {len(names) - 1} more"
 
 
 def _alt(data: pd.DataFrame, task: str) -> str:

@@ -23,6 +23,8 @@ class Look:
     marker: str
 
 
+_LONGEST = 24
+
 _REWARDS = {
     name: Look(style.ARMS[f"grpo_{name}"].color, style.ARMS[f"grpo_{name}"].marker)
     for name in ("sparse", "dense", "shaped")
@@ -39,6 +41,11 @@ POLICIES: dict[str, Look] = {
     "dump": Look("#332288", "P"),
 }
 """Scripted policies of the audit, in display order."""
+
+
+def short_name(name: str) -> str:
+    """A name that leaves a figure its room: beginning and end of a long one."""
+    return name if len(name) <= _LONGEST else f"{name[:8]}\u2026{name[-(_LONGEST - 9) :]}"
 
 
 def reward_looks(names: set[str]) -> dict[str, Look]:

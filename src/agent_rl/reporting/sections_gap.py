@@ -27,8 +27,7 @@ READING = (
     "change that is 0 in three digits is unchanged. A gap alone is no fault, because a reward "
     "may pay for partial progress; a gap that grows means that the policy learns to be paid "
     "faster than it learns to succeed. The audit plays other instances than training, so the "
-    "level of a gap is approximate; its change is not touched by that. The changes are read one "
-    "by one and not corrected for their number."
+    "range is approximate. The changes are read one by one and not corrected for their number."
 )
 
 

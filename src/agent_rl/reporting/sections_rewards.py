@@ -26,7 +26,7 @@ AUDIT = (
     "exploit does, but failed episodes of a policy are paid for something that other failed "
     "episodes are not; else it is **tight**. The floor is the lowest mean return of a policy's "
     "failed episodes; paid failures is the largest share of the range from floor to oracle that "
-    "a policy's failed episodes are paid."
+    "a policy's failed episodes are paid. A highest return in bold lies above the declared maximum."
 )
 TABULAR = (
     "Potential-based shaping keeps the greedy policy (Ng et al. 1999). Value iteration on small "
@@ -112,7 +112,7 @@ def verdict_word(verdict: str) -> str:
 
 def _against_maximum(highest: float, declared: float) -> str:
     over = highest > declared + 1e-6  # false without a declared maximum
-    return f"**{number(highest)}, above the maximum**" if over else number(highest)
+    return f"**{number(highest)}**" if over else number(highest)
 
 
 def _verdict_line(task: str, frame: pd.DataFrame) -> str:
