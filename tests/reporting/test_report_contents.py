@@ -199,7 +199,7 @@ def test_foreign_text_is_shown_and_not_interpreted():
 
 
 def test_stages_are_those_of_the_design():
-    order = "instances demos warmstart collect reward train evaluate publish report"
+    order = "instances demos warmstart collect reward audit train evaluate publish report"
     assert order.split() == list(STAGES)
 
 

@@ -154,6 +154,40 @@ def test_unstated_reward_is_a_visible_gap(rewarded, arms):
     assert len(missing) == 4 and all("is not stated" in text for text in missing)
 
 
+def set_cards(results, settings):
+    cards = json.loads((results / "reward_cards.json").read_text())
+    entry = cards.pop("dense")
+    cards |= {name: entry | {"settings": own} for name, own in settings.items()}
+    (results / "reward_cards.json").write_text(json.dumps(cards))
+    path = results / "provenance.json"
+    content = json.loads(path.read_text())
+    content["arms"]["grpo_dense"]["reward"] = {"name": "dense", "scale": 0.5, "judge": {"url": ""}}
+    path.write_text(json.dumps(content))
+
+
+def test_range_is_that_of_the_arms_own_settings(rewarded, edit_results):
+    def twice(frame):
+        own = frame[frame.reward == "dense"].assign(reward="dense_half", oracle_return="0.5")
+        return pd.concat([frame, own])
+
+    edit_results(rewarded, "reward_verdicts", twice)
+    half = {"name": "dense", "scale": 0.5, "judge": None}
+    set_cards(rewarded, {"dense": {"name": "dense", "scale": 1.0}, "dense_half": half})
+    gap = gap_of(rewarded, "grpo_dense")
+    curves = pd.read_csv(rewarded / "curves.csv")
+    curves = curves[(curves.method == "grpo_dense") & curves.reward_mean.notna()]
+    last = curves.groupby("seed").reward_mean.apply(
+        lambda r: r.iloc[-math.ceil(len(r) / 5) :].mean()
+    )
+    assert gap.normalised[1] == pytest.approx(last.mean() / 0.5)
+
+
+def test_range_of_other_settings_is_not_used(rewarded):
+    set_cards(rewarded, {"dense": {"name": "dense", "scale": 1.0}})
+    gap = gap_of(rewarded, "grpo_dense")
+    assert gap.word == "unknown" and gap.reason == "`dense` was audited with other settings"
+
+
 def test_absent_verdicts_are_a_visible_gap(rewarded):
     (rewarded / "reward_verdicts.csv").unlink()
     (block,) = gap_blocks(load_results(rewarded))

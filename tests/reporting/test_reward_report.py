@@ -147,8 +147,8 @@ def test_policy_and_reward_unknown_to_this_code_are_drawn(rewarded, edit_results
 def test_exact_check_names_what_keeps_the_policy_and_what_changes_it(rewarded):
     text = lines_of(blocks_of(rewarded, AUDIT))
     assert "Kept everywhere: `shaped`. Changed somewhere: `dense_naive`." in text
-    assert "rooms | `dense_naive` | gamma 0.9 | at 2,3: right, not up | 57 | **9**" in text
-    assert "rooms | `shaped` | gamma 0.9 | – | 57 | 0" in text
+    assert "`dense_naive` | gamma 0.9 | at 2,3: right, not up | 2 of 2 | 114 | **18**" in text
+    assert "`shaped` | gamma 0.9 | – | 0 of 2 | 114 | 0" in text
 
 
 def test_judge_is_shown_when_it_was_asked(rewarded):

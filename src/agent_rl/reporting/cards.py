@@ -102,6 +102,7 @@ def _facts(results: Results, name: str) -> list[Block]:
     settings = ", ".join(
         f"`{key} = {value if isinstance(value, str) else json.dumps(value, sort_keys=True)}`"
         for key, value in sorted(text.settings.items())
+        if value not in (None, "", {}) and (key, value) != ("name", name)
     )
     rows.append(["settings", settings or NOT_STATED])
     rows.append(["tasks", ", ".join(text.tasks) or NOT_STATED])

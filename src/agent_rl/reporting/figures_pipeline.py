@@ -24,6 +24,7 @@ STAGES = (
     "warmstart",
     "collect",
     "reward",
+    "audit",
     "train",
     "evaluate",
     "publish",
@@ -81,10 +82,11 @@ def pipeline() -> Plot:
         data,
         "What one update sees, with the files under `src/agent_rl/` that hold each step, and the "
         "DVC stages. `collect` and `reward` run once, on the base policy, for the arms that learn "
-        "from fixed rollouts; inside `train` the GRPO arms call the same code for every update.",
+        "from fixed rollouts; `audit` lets scripted policies play under every reward; inside "
+        "`train` the GRPO arms call the same code for every update.",
         "Flow chart. Task, rollout, trajectory, reward and update follow each other; the new "
-        "policy returns to rollout. Below, the stages instances, demos, warmstart, collect, "
-        "reward, train, evaluate, publish and report, with a loop from train back to collect.",
+        f"policy returns to rollout. Below, the stages {', '.join(STAGES)}, with a loop from "
+        "train back to collect.",
     )
 
 
@@ -108,17 +110,18 @@ def _training_loop(axes: Axes) -> None:
 
 
 def _stage_row(axes: Axes) -> None:
-    width, height, y = 9.2, 5.2, 13.0
-    centres = [6.0 + 11.0 * index for index in range(len(STAGES))]
+    width, height, y = 8.4, 5.2, 13.0
+    centres = [5.4 + 9.92 * index for index in range(len(STAGES))]
+    collect, train = (centres[STAGES.index(name)] for name in ("collect", "train"))
     axes.text(1.8, 19.5, "DVC stages", fontsize=10, fontweight="bold", va="center")
     for x, name in zip(centres, STAGES, strict=True):
         _box(axes, x, y, width, height, _WARM if name == "train" else _BLUE)
         axes.text(x, y, name, ha="center", va="center", fontsize=8.8)
     for left, right in pairwise(centres):
         _arrow(axes, (left + width / 2, y), (right - width / 2, y))
-    _return(axes, centres[5], centres[3], y - height / 2, 6.6, -1.0)
+    _return(axes, train, collect, y - height / 2, 6.6, -1.0)
     axes.text(
-        (centres[3] + centres[5]) / 2,
+        (collect + train) / 2,
         4.4,
         "GRPO arms: the same rollout and reward code, inside train, at every update",
         ha="center",

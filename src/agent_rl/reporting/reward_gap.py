@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -68,12 +69,36 @@ def rl_updates(results: Results, task: str, method: str) -> pd.DataFrame:
     return frame.assign(rl_update=frame.groupby("seed").cumcount() + 1)
 
 
-def reward_of(results: Results, method: str) -> str:
-    """Name of the reward that an arm learns from; empty when it is not stated."""
+def reward_of(results: Results, method: str) -> dict[str, Any]:
+    """Settings of the reward that an arm learns from; empty when they are not stated."""
     entry: object = results.provenance
-    for key in ("arms", method, "reward", "name"):
+    for key in ("arms", method, "reward"):
         entry = entry.get(key) if isinstance(entry, dict) else None
-    return entry if isinstance(entry, str) else ""
+    stated = isinstance(entry, dict) and isinstance(entry.get("name"), str)
+    return entry if isinstance(entry, dict) and stated else {}
+
+
+def audited_name(results: Results, reward: dict[str, Any]) -> str:
+    """The name under which the audit scored a reward with these settings.
+
+    The audit lists rewards by the names that the study gives them, and one function may stand
+    there twice with different settings. Empty when it was scored with other settings only: the
+    range of those is not the arm's.
+    """
+    name = str(reward["name"])
+    cards = results.rewards.cards or {}
+    same = [key for key, card in cards.items() if card.settings.get("name", key) == name]
+    fitting = [key for key in same if _fits(cards[key].settings, reward)]
+    if name in fitting or not same:
+        return name
+    return fitting[0] if fitting else ""
+
+
+def _fits(settings: dict[str, Any], reward: dict[str, Any]) -> bool:
+    """Whether the settings that both state are equal; a judge's address is no part of results."""
+    return all(
+        settings[key] == reward[key] for key in (settings.keys() & reward.keys()) - {"judge"}
+    )
 
 
 def gaps(results: Results, task: str) -> list[Gap]:
@@ -89,8 +114,8 @@ def gaps(results: Results, task: str) -> list[Gap]:
 
 
 def _gap(results: Results, task: str, method: str, frame: pd.DataFrame) -> Gap:
-    reward = reward_of(results, method)
-    floor, oracle, reason = _range(results, task, reward)
+    stated = reward_of(results, method)
+    floor, oracle, reason = _range(results, task, stated)
     parts = [
         _ends(frame.assign(normalised=(frame["reward_mean"] - floor) / (oracle - floor)), last)
         for last in (False, True)
@@ -99,7 +124,7 @@ def _gap(results: Results, task: str, method: str, frame: pd.DataFrame) -> Gap:
     return Gap(
         task,
         method,
-        reward,
+        str(stated.get("name", "")),
         _pair(parts, "success_rate"),
         _pair(parts, "normalised"),
         (_mean(first), _mean(last)),
@@ -108,10 +133,13 @@ def _gap(results: Results, task: str, method: str, frame: pd.DataFrame) -> Gap:
     )
 
 
-def _range(results: Results, task: str, reward: str) -> tuple[float, float, str]:
+def _range(results: Results, task: str, stated: dict[str, Any]) -> tuple[float, float, str]:
     """Floor and oracle of a reward, or nan with the reason."""
-    if not reward:
+    if not stated:
         return math.nan, math.nan, "its reward is not stated in `results/provenance.json`"
+    reward = audited_name(results, stated)
+    if not reward:
+        return math.nan, math.nan, f"`{stated['name']}` was audited with other settings"
     rows = results.rewards.rows("reward_verdicts", task=task, reward=reward)
     if rows.empty:
         return math.nan, math.nan, f"`results/reward_verdicts.csv` has no range for `{reward}`"

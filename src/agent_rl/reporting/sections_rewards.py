@@ -24,14 +24,16 @@ AUDIT = (
     "Scripted policies, most of them exploits, play the same instances under every reward. A "
     f"reward is **{FARMABLE}** when an exploit out-earns the oracle; it **pays failures** when no "
     "exploit does, but failed episodes of a policy are paid for something that other failed "
-    "episodes are not; else it is **tight**. The floor is the lowest mean return of a policy's "
-    "failed episodes; paid failures is the largest share of the range from floor to oracle that "
-    "a policy's failed episodes are paid. A highest return in bold lies above the declared maximum."
+    "episodes are not; else it is **tight** (the rule is in `src/agent_rl/rewards/audit.py`). The "
+    "floor is the lowest mean return of a policy's failed episodes; paid failures is the largest "
+    "share of the range from floor to oracle that a policy's failed episodes are paid. A highest "
+    "return in bold lies above the declared maximum."
 )
 TABULAR = (
     "Potential-based shaping keeps the greedy policy (Ng et al. 1999). Value iteration on small "
     "mazes, where the best policy is known exactly, checks it: differing are the states in which "
-    "the greedy policy under a reward is not that under the sparse one."
+    "the greedy policy under a reward is not that under the sparse one. States are summed over "
+    "the mazes; `results/tabular_check.csv` has each."
 )
 JUDGE = (
     "A judge ranks the trajectories of a group. Pair agreement: share of pairs of one success and "
@@ -139,22 +141,31 @@ def _tabular(results: Results) -> list[Block]:
         return [gap]
     frame = results.rewards.rows("tabular_check")
     rows = [
-        [
-            row.maze,
-            f"`{row.reward}`",
-            row.setting,
-            row.example or DASH,
-            count(row.states),
-            f"**{row.differing_states:,}**" if row.differing_states else "0",
-        ]
-        for row in frame.itertuples()
+        _tabular_row(str(reward), str(setting), part)
+        for (reward, setting), part in frame.groupby(["reward", "setting"], sort=False)
     ]
-    header = ["maze", "reward", "setting", "one that differs", "states", "differing"]
+    header = ["reward", "setting", "one that differs", "mazes that differ", "states", "differing"]
     totals = frame.groupby("reward")["differing_states"].sum()
-    kept, changed = ([f"`{r}`" for r in reward_order(set(totals.index[mask]))]
-                     for mask in (totals == 0, totals > 0))  # fmt: skip
-    words = f"Kept everywhere: {prose.names(kept)}. Changed somewhere: {prose.names(changed)}."
-    return [Paragraph(f"{TABULAR} {words}"), Table(header, rows, text_columns=4)]
+    kept, changed = (
+        prose.names([f"`{reward}`" for reward in reward_order(set(totals.index[mask]))])
+        for mask in (totals == 0, totals > 0)
+    )
+    words = f"Kept everywhere: {kept}. Changed somewhere: {changed}."
+    return [Paragraph(f"{TABULAR} {words}"), Table(header, rows, text_columns=3)]
+
+
+def _tabular_row(reward: str, setting: str, part: pd.DataFrame) -> list[str]:
+    """One reward in one setting, summed over the mazes, with the first example."""
+    differing = int(part["differing_states"].sum())
+    examples = [example for example in part["example"] if example]
+    return [
+        f"`{reward}`",
+        setting,
+        examples[0] if examples else DASH,
+        f"{int((part['differing_states'] > 0).sum())} of {len(part)}",
+        count(part["states"].sum()),
+        f"**{differing:,}**" if differing else "0",
+    ]
 
 
 def _judge(results: Results) -> list[Block]:
