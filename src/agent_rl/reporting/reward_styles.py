@@ -39,6 +39,7 @@ POLICIES: dict[str, Look] = {
     "repeat": Look("#de8f05", "D"),
     "answer_at_once": Look("#cc78bc", "v"),
     "dump": Look("#332288", "P"),
+    "dawdle": Look("#7f5f3a", "h"),
 }
 """Scripted policies of the audit, in display order."""
 
@@ -60,15 +61,17 @@ def policy_looks(names: set[str]) -> dict[str, Look]:
 
 
 def _looks(order: list[str], known: dict[str, Look]) -> dict[str, Look]:
+    taken = {look.color for look in known.values()}
+    colors = [color for color in _SPARE if color not in taken]
     looks = {}
     spare = 0
     for name in order:
         if name in known:
             looks[name] = known[name]
         else:
-            # The marker runs on when the colours begin again, so that no two looks are equal.
-            turn, place = divmod(spare, len(_SPARE))
+            # The markers run on when the colours begin again, so that no two looks are equal.
+            turn, place = divmod(spare, len(colors))
             marker = _SPARE_MARKERS[(place + turn) % len(_SPARE_MARKERS)]
-            looks[name] = Look(_SPARE[place], marker)
+            looks[name] = Look(colors[place], marker)
             spare += 1
     return looks
