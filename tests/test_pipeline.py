@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from tests.rewards.judge_server import JudgeServer, answer, say
 
 from agent_rl.stages.smoke import prepare_copy, run_command, run_pipeline
 
@@ -133,12 +134,54 @@ def test_one_run_reuses_the_base_and_says_where_everything_is(finished):
     assert "test     greedy success" in output
 
 
+def short_run(folder, words):
+    """Curve rows of a run on a fraction of the smoke budget."""
+    words = ["run", "task=babyai", *words, "profile=smoke", "train.budget_tokens=20000"]
+    output = run_command(["agent_rl", *words], folder, capture=True)
+    curve = next(row for row in output.splitlines() if row.startswith("curve:"))
+    rows = json.loads((folder / curve.split(":", 1)[1].strip()).read_text(encoding="utf-8"))
+    return [row for row in rows if row["reward_mean"] is not None]
+
+
+def test_a_rubric_is_trained_on_with_its_criteria_logged_apart(finished):
+    rows = short_run(finished, ["reward=rubric"])
+    assert rows
+    for row in rows:
+        weights = {"right_answer": 0.7, "answered": 0.1, "valid_calls": 0.1, "no_repeats": 0.1}
+        parts = {name: row[f"rubric_{name}"] for name in weights}
+        assert parts["right_answer"] == pytest.approx(row["success_rate"])
+        summed = sum(weights[name] * share for name, share in parts.items())
+        assert row["reward_mean"] == pytest.approx(summed)
+
+
+def test_a_reward_of_ones_own_is_trained_on_by_its_name(finished):
+    rows = short_run(finished, ["reward=brisk", "reward.scale=1.0"])
+    assert rows and all(row["reward_mean"] <= row["success_rate"] + 1e-9 for row in rows)
+
+
+def test_a_judge_is_trained_on_through_its_endpoint(finished):
+    def quick_is_good(handler, request):
+        steps = {a["id"]: len(a["steps"]) for a in request.question["attempts"]}
+        say(handler, answer({name: 1 / count for name, count in steps.items()}))
+
+    with JudgeServer(quick_is_good) as server:
+        words = [f"reward.judge.url={server.url}", "reward.judge.model=any"]
+        rows = short_run(finished, ["reward=judge", *words])
+    assert rows and server.requests
+    assert sum(row["judge_requests"] for row in rows) == len(server.requests)
+    assert all(row["judge_invalid_share"] == 0 and 0 < row["reward_mean"] <= 1 for row in rows)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         ("run method=grpo group_size=1", "group_size = 1"),
         ("run method=ppo", "ppo"),
         ("run reward=dense model.dropout=0.1", "dropout"),
+        ("run reward.name=sprase", "arms.run.reward: unknown reward 'sprase'"),
+        ("run reward.size=2", "size"),
+        ("run reward=judge", "no endpoint is configured"),
+        ("run credit.gae_lambda=0.5", "reward shaped with credit turn"),
         ("run tasks.babyai.settings.level=GoToMars", "GoToMars"),
         ("run train.budget_token=5", "budget_token"),
         ("run seed=x", "seed=x"),

@@ -20,6 +20,7 @@ from agent_rl.files import read_json, write_parquet
 from agent_rl.stages.common import (
     ARTIFACTS,
     Artifacts,
+    check_rewards,
     check_task,
     guarded,
     shared_digest,
@@ -182,6 +183,7 @@ def plan(arguments: Sequence[str]) -> Plan:
     study = settings(chosen, overrides)
     task = str(chosen["task"])
     check_task(task, study.task(task))
+    check_rewards(study)
     trained = with_horizon(study, task, chosen["horizon"])
     return Plan(study, trained, task, str(chosen["method"]), study.seeds[0])
 
