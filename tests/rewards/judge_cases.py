@@ -20,7 +20,7 @@ def settings(url, **changed):
         "key_variable": "",
         "orders": 2,
         "attempts": 2,
-        "timeout": 5.0,
+        "timeout": 30.0,
         "concurrency": 4,
         "max_answer_tokens": 64,
     }

@@ -40,8 +40,10 @@ class JudgeServer:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 length = int(self.headers["Content-Length"])
-                body = json.loads(self.rfile.read(length))
-                request = Request(self.path, dict(self.headers), body)
+                received = self.rfile.read(length)
+                if len(received) < length:
+                    return  # the client gave up while it was sending
+                request = Request(self.path, dict(self.headers), json.loads(received))
                 with outer._lock:
                     outer.requests.append(request)
                 try:
@@ -169,7 +171,7 @@ def dripping(head):
     def behave(handler, request):
         handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
         handler.wfile.write(b"X-Long: " if head else b"\r\n")
-        for _ in range(60):
+        for _ in range(600):
             time.sleep(0.05)
             handler.wfile.write(b"x")
             handler.wfile.flush()

@@ -91,6 +91,14 @@ def test_orders_are_drawn_and_do_not_depend_on_other_groups():
     assert not np.array_equal(drawn.positions, one.positions[:9])
 
 
+def test_groups_of_one_size_are_shown_in_different_orders():
+    said, _ = ask(
+        honest, [episode(group, f"It is {n / 5}") for group in range(4) for n in range(5)]
+    )
+    shown = said.positions[:, 0].reshape(4, 5)
+    assert len({tuple(places) for places in shown}) > 1
+
+
 def test_results_do_not_depend_on_the_order_of_completion_or_on_earlier_calls():
     late_first = in_group("room 0", sleeping(0.1, biased(0.5, 0.0, 0.5)), biased(0.5, 0.0, 0.5))
     seed = np.random.SeedSequence(11)
@@ -100,7 +108,7 @@ def test_results_do_not_depend_on_the_order_of_completion_or_on_earlier_calls():
 
 @pytest.mark.parametrize("concurrency", [1, 3, 6])
 def test_exactly_as_many_requests_as_allowed_are_under_way_at_once(concurrency):
-    together = threading.Barrier(concurrency, timeout=5.0)
+    together = threading.Barrier(concurrency, timeout=30.0)
     present, lock, peak = [], threading.Lock(), []
 
     def behave(handler, request):
@@ -268,5 +276,7 @@ def test_pair_agreement_by_hand():
     # Group 0: 0.9 > 0.1, 0.9 > 0.5, 0.5 > 0.1, 0.5 = 0.5; group 1: 0.3 > 0.2; group 2 is out.
     assert pair_agreement(scores, success, groups, invalid) == (pytest.approx(4.5 / 5), 5)
     assert pair_agreement(1 - scores, success, groups, invalid) == (pytest.approx(0.5 / 5), 5)
+    invalid[0] = True  # a crashed member among valid ones takes its pairs along
+    assert pair_agreement(scores, success, groups, invalid) == (pytest.approx(2.5 / 3), 3)
     share, pairs = pair_agreement(scores, np.ones(8, bool), groups, invalid)
     assert np.isnan(share) and pairs == 0

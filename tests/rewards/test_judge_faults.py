@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as limits
 from hypothesis import strategies as st
 from tests.rewards.judge_cases import FLAT, GROUPS, ask, batch
 from tests.rewards.judge_server import (
@@ -69,6 +70,7 @@ MISBEHAVIOURS = {
     "no scores": ("malformed", saying(lambda s: json.dumps({"ranking": list(s)}))),
     "prose": ("malformed", saying(lambda s: "T1 is the best, I would say 0.9.")),
     "prose around": ("malformed", saying(lambda s: f"Here you are: {answer(s)}")),
+    "prose around a fence": ("malformed", saying(lambda s: f"So:\n```json\n{answer(s)}\n```")),
     "two objects": ("malformed", saying(lambda s: answer(s) + "\n" + answer(s))),
     "half an object": ("malformed", saying(lambda s: answer(s)[:-5])),
     "unfinished thought": ("malformed", saying(lambda s: "<think> " + answer(s))),
@@ -98,9 +100,6 @@ MISBEHAVIOURS = {
     "reset in the middle": ("connection", reset),
     "no HTTP": ("connection", lambda handler, request: handler.wfile.write(b"SSH-2.0-x\r\n\r\n")),
     "endless": ("too large", endless),
-    "slow": ("timeout", sleeping(1.0)),
-    "slow in its head": ("timeout", dripping(head=True)),
-    "slow in its body": ("timeout", dripping(head=False)),
 }  # fmt: skip
 
 
@@ -112,26 +111,49 @@ def short_pauses(monkeypatch):
 @pytest.mark.parametrize("name", MISBEHAVIOURS)
 def test_a_bad_answer_is_counted_retried_and_never_used(name, short_pauses):
     reason, bad = MISBEHAVIOURS[name]
-    slow = reason == "timeout"  # asked once only, to save the tests' time
-    attempts, timeout = (1, 0.45) if slow else (2, 5.0)
-    said, requests = ask(in_group("room 1", bad), attempts=attempts, timeout=timeout, concurrency=6)
-    assert said.faults == {reason: 2 * attempts}  # in two orders
+    said, requests = ask(in_group("room 1", bad), attempts=2, concurrency=6)
+    assert said.faults == {reason: 4}  # two orders, two attempts each
     assert said.invalid.tolist() == (GROUPS == 1).tolist()
     assert said.scores == pytest.approx(np.where(GROUPS == 1, 0, FLAT))
     assert np.isnan(said.by_order[GROUPS == 1]).all()
-    assert said.requests == len(requests) == 4 + 2 * attempts
-    assert said.retries == 2 * attempts - 2
+    assert (said.requests, said.retries) == (8, 2) and len(requests) == 8
+
+
+SLOW = {
+    "at first": sleeping(1.0),
+    "in its head": dripping(head=True),
+    "in its body": dripping(head=False),
+}
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """On a busy machine even the connection may take longer than the short times of a test."""
+    monkeypatch.setattr(judge_client, "CONNECT_SHARE", 1.0)
+
+
+@pytest.mark.parametrize("where", SLOW)
+def test_a_slow_judge_is_timed_out_and_asked_again(where, patient):
+    said, _ = ask(SLOW[where], batch()[3:5], timeout=0.2)
+    assert said.faults == {"timeout": 4} and said.invalid.all() and not said.scores.any()
+    assert (said.requests, said.retries) == (4, 2)
+
+
+def test_a_judge_that_is_slow_once_is_believed_and_others_are_not_held_up(patient):
+    slow_once = in_group("room 1", first(1, sleeping(2.0)))
+    said, _ = ask(slow_once, timeout=0.4, attempts=20, concurrency=6)
+    assert said.scores == pytest.approx(FLAT) and not said.invalid.any()
+    # On a busy machine an honest answer may come too late as well, and is asked for again.
+    assert said.faults.keys() == {"timeout"} and said.faults["timeout"] >= 2
 
 
 RECOVERING = ["a label is missing", "truncated", "HTML with 200", "429", "reset in the middle"]
 
 
-@pytest.mark.parametrize("name", [*RECOVERING, "slow"])
+@pytest.mark.parametrize("name", RECOVERING)
 def test_a_judge_that_recovers_is_believed_and_its_faults_are_counted(name, short_pauses):
     reason, bad = MISBEHAVIOURS[name]
-    said, requests = ask(
-        first(1, bad), attempts=3, concurrency=6, timeout=0.45 if name == "slow" else 5.0
-    )
+    said, requests = ask(first(1, bad), attempts=3)
     assert said.scores == pytest.approx(FLAT) and not said.invalid.any()
     assert (said.requests, said.retries, said.faults) == (12, 6, {reason: 6})
     assert len({request.body["seed"] for request in requests}) == 12  # each try has a fresh seed
@@ -164,14 +186,14 @@ def test_every_reason_is_counted_under_its_own_name():
     assert said.retries == 0
 
 
-def test_a_timeout_holds_for_the_whole_request():
+def test_a_timeout_holds_for_the_whole_request(patient):
     started = time.perf_counter()
-    ask(dripping(head=True), batch()[3:5], timeout=0.15, attempts=1, orders=1)
-    assert time.perf_counter() - started < 2.0  # its bytes come for 3 seconds
+    ask(dripping(head=True), batch()[3:5], timeout=0.3, attempts=1, orders=1)
+    assert time.perf_counter() - started < 15.0  # its bytes come for 30 seconds
 
 
 @pytest.mark.parametrize(
-    ("asked", "paused"), [("", 0.25), ("1", 1.0), ("3600", 5.0), ("soon", 0.25)]
+    ("asked", "paused"), [("", 0.25), ("1", 1.0), ("3600", 30.0), ("soon", 0.25)]
 )
 def test_a_busy_server_is_left_alone_as_long_as_it_asks_within_the_timeout(
     monkeypatch, asked, paused
@@ -207,6 +229,7 @@ def test_an_answer_may_hold_reasons_besides():
     assert read_answer(text, ["T1"]) == [0.0]
 
 
+@limits(max_examples=300, deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(["T1", "T2", "T3", "t1", "Т1", ""]),

@@ -22,6 +22,10 @@ from agent_rl.rewards.judge_text import Fault
 MAX_BYTES = 4 * 2**20
 """Most bytes of a reply that are read; a full answer with its reasoning is far below."""
 
+CONNECT_SHARE = 0.5
+"""Share of a request's time within which the server must take the connection, so that a host that
+drops packets is told from a slow answer."""
+
 _REFUSALS = {
     401: "the key was refused; set the environment variable that reward.judge.key_variable names",
     403: "the key has no access; check the key and reward.judge.model",
@@ -93,10 +97,13 @@ class Endpoint:
                 self._cancels.discard(cancel)
 
     async def _ask_in_time(self, body: dict[str, object]) -> bytes:
+        deadline = asyncio.timeout(self._config.timeout)
         try:
-            async with asyncio.timeout(self._config.timeout):
+            async with deadline:
                 return await self._post(body)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            if deadline.expired():
+                raise Fault("timeout") from None
             hopeless = f"no connection ({str(error) or type(error).__name__})"
             raise Fault(
                 "unreachable",
@@ -108,8 +115,8 @@ class Endpoint:
             raise Fault("connection") from None
 
     async def _post(self, body: dict[str, object]) -> bytes:
-        # Half of the time at most, so that a host that drops packets is told from a slow answer.
-        timeout = httpx.Timeout(None, connect=min(self._config.timeout / 2, 10.0))
+        connect = min(self._config.timeout * CONNECT_SHARE, 10.0)
+        timeout = httpx.Timeout(self._config.timeout, connect=connect)
         async with (
             httpx.AsyncClient(verify=self._tls, trust_env=False, timeout=timeout) as client,
             client.stream("POST", self.address, json=body, headers=self._headers) as response,
