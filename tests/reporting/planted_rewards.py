@@ -69,6 +69,8 @@ def _dead(task, reward, credit, chance):
             "instances": 250, "groups": 1000, "measured": round(measured, 6),
             "measured_low": round(measured - 0.03, 6), "measured_high": round(measured + 0.03, 6),
             "predicted": round(predicted, 6),
+            "predicted_low": round(predicted - 0.02, 6),
+            "predicted_high": round(predicted + 0.02, 6),
         }  # fmt: skip
 
 
@@ -106,7 +108,7 @@ def write_reward_files(directory: Path, tasks=("babyai",)) -> Path:
         "reward_stats": [_stats(task, reward) for task in tasks for reward in RANGES],
         "rubric_criteria": [
             {
-                "task": task, "criterion": name, "weight": weight, "rate": rate,
+                "task": task, "reward": "rubric", "criterion": name, "weight": weight, "rate": rate,
                 "correlation_with_success": correlation,
             }
             for task in tasks

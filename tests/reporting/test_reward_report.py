@@ -14,6 +14,7 @@ from agent_rl.reporting.figures import Gap
 from agent_rl.reporting.figures_audit import CAP, audit_shares, reward_audit
 from agent_rl.reporting.figures_dead_groups import dead_groups
 from agent_rl.reporting.sections import build_document
+from agent_rl.reporting.sections_rewards import lucky_scripts
 from agent_rl.reporting.tables import load_results
 
 AUDIT = "Reward audit: can a reward be farmed?"
@@ -189,7 +190,7 @@ def test_one_instance_has_no_interval_and_is_drawn(rewarded, edit_results):
 def test_numbers_of_the_base_come_from_their_files(rewarded):
     text = lines_of(blocks_of(rewarded, BASE))
     assert "babyai | `shaped` | 4,000 | 0.810 | 0.298 | 0.089 | 0.97" in text
-    assert "babyai | every action is valid | 0.2 | 1.000 | –" in text
+    assert "babyai | `rubric` | every action is valid | 0.2 | 1.000 | –" in text
 
 
 @pytest.mark.parametrize(
@@ -202,7 +203,6 @@ def test_numbers_of_the_base_come_from_their_files(rewarded):
         "reward_stats.csv",
         "rubric_criteria.csv",
         "reward_cards.json",
-        "judge.csv",
     ],
 )
 def test_absent_file_is_a_visible_line(rewarded, name):
@@ -219,10 +219,39 @@ def test_absent_file_is_a_visible_line(rewarded, name):
     assert [plot is None for plot in plots] == [expected.get(name) == place for place in (0, 1)]
 
 
+def test_without_a_judge_the_report_says_that_it_is_off(rewarded):
+    (rewarded / "judge.csv").unlink()
+    text = lines_of(blocks_of(rewarded, AUDIT))
+    assert "No judge was asked" in text and "Gap" not in text
+
+
+def test_what_luck_alone_achieves_is_told(rewarded, edit_results):
+    def lucky(frame):
+        rates = {"random": 0.02, "answer_at_once": 0.51, "dawdle": 1.0}
+        frame["success_rate"] = [
+            rates.get(policy, rate)
+            for policy, rate in zip(frame["policy"], frame["success_rate"], strict=True)
+        ]
+
+    edit_results(rewarded, "reward_audit", lucky)
+    assert lucky_scripts(load_results(rewarded), "babyai")[0] == "`answer_at_once` 0.510"
+    text = lines_of(blocks_of(rewarded, AUDIT))
+    assert "babyai: `answer_at_once` 0.510" in text and "`random` 0.020" not in text
+    assert "`dawdle` 1.000" not in text
+
+
+def test_failures_that_earn_more_than_the_oracle_are_no_damaged_file(rewarded, edit_results):
+    def farmed(frame):
+        frame.loc[frame["reward"] == "dense_naive", "paid_failures"] = "1.6"
+
+    edit_results(rewarded, "reward_verdicts", farmed)
+    assert "160%" in lines_of(blocks_of(rewarded, AUDIT))
+
+
 def test_files_of_another_study_are_a_visible_line(results, make_reward_files):
     make_reward_files(results, tasks=("elsewhere",))
     text = "\n".join(lines_of(blocks_of(results, title)) for title in (AUDIT, BASE))
-    assert text.count("has no row of this study's tasks (babyai)") == 6
+    assert text.count("has no row of this study's tasks (babyai)") == 5
     assert "No results file speaks of a reward" in lines_of(blocks_of(results, "Reward cards"))
 
 

@@ -51,8 +51,8 @@ def dead_groups(results: Results) -> Plot | None:
         figure,
         data,
         "Share of groups of the base's episodes from one start in which every advantage is 0, by "
-        f"reward and credit. Bars: {summary.LEVEL:.0%} t-intervals over instances. Dashed: what "
-        "success alone predicts, p^G + (1 - p)^G with p for each instance, estimated on other "
+        f"reward and credit. Bars and band: {summary.LEVEL:.0%} t-intervals over instances. "
+        "Dashed: what success alone predicts, p^G + (1 - p)^G with p for each instance, estimated on other "
         "episodes of the same instances. Rewards with equal shares share one line; which these are "
         "is in the numbers.",
         f"Dead groups at G = {MAIN_SIZE}. " + drawing.sentences(_alt(data, task) for task in tasks),
@@ -68,8 +68,8 @@ def _panel(axes: Axes, part: pd.DataFrame, looks: dict[str, Look], sizes: list[i
     drawing.success_axis(axes)
     lines = _lines(part, looks)
     ends = []
-    # Side by side around the size that they belong to, so that no interval hides another.
-    reach = min(0.15, 0.04 * len(lines))
+    # A little apart, so that no interval hides another; more would look like a difference.
+    reach = min(0.04, 0.012 * len(lines))
     shifts = 2 ** np.linspace(-reach, reach, len(lines)) if len(lines) > 1 else [1.0]
     for shift, (label, look, line) in zip(shifts, lines, strict=True):
         x = line["group_size"].to_numpy(float) * shift
@@ -86,6 +86,11 @@ def _panel(axes: Axes, part: pd.DataFrame, looks: dict[str, Look], sizes: list[i
     # reward; the mean only joins rows of rewards that were not scored at every size.
     predicted = part.groupby("group_size")["predicted"].mean().dropna()
     if len(predicted):
+        bounds = part.groupby("group_size")[["predicted_low", "predicted_high"]].mean()
+        axes.fill_between(
+            bounds.index, bounds["predicted_low"], bounds["predicted_high"], color=style.INK,
+            alpha=0.1, lw=0, zorder=1,
+        )  # fmt: skip
         axes.plot(predicted.index, predicted, color=style.INK, ls="--", lw=1.4, zorder=4)
     drawing.label_points(axes, ends, gap=0.066)
 

@@ -72,6 +72,8 @@ _SCHEMAS: dict[str, Schema] = {
         "measured_low": "float?",
         "measured_high": "float?",
         "predicted": "float?",
+        "predicted_low": "float?",
+        "predicted_high": "float?",
     },
     "reward_stats": {
         "task": "str",
@@ -84,6 +86,7 @@ _SCHEMAS: dict[str, Schema] = {
     },
     "rubric_criteria": {
         "task": "str",
+        "reward": "str",
         "criterion": "str",
         "weight": "float",
         "rate": "float?",
@@ -108,12 +111,11 @@ _KEYS = {
     "tabular_check": ["maze", "reward", "setting"],
     "dead_groups": ["task", "reward", "credit", "group_size"],
     "reward_stats": ["task", "reward"],
-    "rubric_criteria": ["task", "criterion"],
+    "rubric_criteria": ["task", "reward", "criterion"],
     "judge": ["task", "reward"],
 }
 _SHARES = {
     "reward_audit": ("success_rate", "beats_oracle_share"),
-    "reward_verdicts": ("paid_failures",),
     "dead_groups": ("measured", "predicted"),
     "rubric_criteria": ("rate",),
     "judge": ("pair_agreement",),
@@ -193,6 +195,8 @@ def _load(path: Path, name: str, tasks: Sequence[str]) -> pd.DataFrame:
         check_choice(frame, "credit", CREDITS, path)
         check_range(frame, ("group_size",), 1, float("inf"), path)
     if name == "reward_verdicts":
+        # Failures of a reward that is farmed may earn more than the oracle does.
+        check_range(frame, ("paid_failures",), 0.0, float("inf"), path)
         _check_verdicts(frame, path)
     return frame[frame["task"].isin(tasks)].reset_index(drop=True) if "task" in frame else frame
 

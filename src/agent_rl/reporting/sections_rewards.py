@@ -37,8 +37,8 @@ TABULAR = (
 )
 JUDGE = (
     "A judge ranks the trajectories of a group. Pair agreement: share of pairs of one success and "
-    "one failure that it ranks right, ties half. Order effect: mean score in the first place "
-    "minus that in the last, 0 without a preference; order disagreement: mean absolute difference "
+    "one failure that it ranks right, ties half. Order effect: score in the last place shown "
+    "minus that in the first, 0 without a preference; order disagreement: mean absolute difference "
     "of the score of one trajectory between two orders."
 )
 BASE = (
@@ -71,6 +71,7 @@ def audit_blocks(results: Results, picture: Block) -> list[Block]:
         *_verdicts(results),
         *_gap_of_audit(results),
         picture,
+        *_lucky(results),
         *_tabular(results),
         *_judge(results),
     ]
@@ -79,6 +80,30 @@ def audit_blocks(results: Results, picture: Block) -> list[Block]:
 def _gap_of_audit(results: Results) -> list[Block]:
     gap = absent(results, "reward_audit", "the returns of the scripted policies are not shown")
     return [gap] if gap else []
+
+
+LUCKY = 0.05
+"""Success from which on a script that does not try to solve the task is worth a line."""
+HONEST = ("oracle", "dawdle")
+"""Scripts that do solve the task."""
+
+
+def lucky_scripts(results: Results, task: str) -> list[str]:
+    """Scripts that solve a task now and then without trying, with their success, best first."""
+    frame = results.rewards.rows("reward_audit", task=task)
+    frame = frame[~frame["policy"].isin(HONEST) & (frame["success_rate"] >= LUCKY)]
+    best = frame.groupby("policy")["success_rate"].max().sort_values(ascending=False)
+    return [f"`{policy}` {number(rate)}" for policy, rate in best.items()]
+
+
+def _lucky(results: Results) -> list[Block]:
+    """What luck alone achieves: an arm is to be compared with that, not with 0."""
+    found = {task: lucky_scripts(results, task) for task in results.tasks}
+    parts = [f"{task}: {prose.names(scripts)}" for task, scripts in found.items() if scripts]
+    if not parts:
+        return []
+    text = f"Success that scripts have by luck, on training instances: {'; '.join(parts)}. "
+    return [Paragraph(text + "An arm's success is to be read against that, not against 0.")]
 
 
 def _verdicts(results: Results) -> list[Block]:
@@ -169,9 +194,8 @@ def _tabular_row(reward: str, setting: str, part: pd.DataFrame) -> list[str]:
 
 
 def _judge(results: Results) -> list[Block]:
-    gap = absent(results, "judge", "no judge was asked")
-    if gap:
-        return [gap]
+    if results.rewards.rows("judge").empty:
+        return [Paragraph("No judge was asked: that reward is off unless an endpoint is set.")]
     rows = [
         [
             row.task,
@@ -227,6 +251,7 @@ def _criteria(results: Results) -> list[Block]:
     rows = [
         [
             row.task,
+            f"`{row.reward}`",
             row.criterion,
             f"{row.weight:g}",
             number(row.rate),
@@ -234,8 +259,8 @@ def _criteria(results: Results) -> list[Block]:
         ]
         for row in results.rewards.rows("rubric_criteria").itertuples()
     ]
-    header = ["task", "criterion", "weight", "rate", "correlation with success"]
-    return [Table(header, rows, text_columns=2), Paragraph(CRITERIA)]
+    header = ["task", "reward", "criterion", "weight", "rate", "correlation with success"]
+    return [Table(header, rows, text_columns=3), Paragraph(CRITERIA)]
 
 
 def ordered(frame: pd.DataFrame) -> pd.DataFrame:

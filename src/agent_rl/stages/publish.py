@@ -111,7 +111,14 @@ REWARD_FILES: dict[str, tuple[str, ...]] = {
         "variance_in_group",
         "correlation_with_success",
     ),
-    "rubric_criteria": ("task", "criterion", "weight", "rate", "correlation_with_success"),
+    "rubric_criteria": (
+        "task",
+        "reward",
+        "criterion",
+        "weight",
+        "rate",
+        "correlation_with_success",
+    ),
     "dead_groups": (
         "task",
         "reward",

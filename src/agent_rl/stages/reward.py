@@ -57,7 +57,7 @@ def build(study: StudyConfig, task_name: str, artifacts: Artifacts) -> None:
         summary["stats"].append(
             {"reward": name, **_statistics(facts, totals, study.collect.group_size)}
         )
-        summary["criteria"] += _criteria(config, facts)
+        summary["criteria"] += [{"reward": name, **row} for row in _criteria(config, facts)]
         summary["dead_groups"] += [
             {"reward": name, **row}
             for row in _dead_groups(probe, config, study.collect.probe_group_size)
