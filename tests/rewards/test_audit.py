@@ -9,7 +9,7 @@ import pytest
 from agent_rl.rewards import REWARDS, episode_facts, find_reward, returns, reward, spec
 from agent_rl.rewards.audit import audit
 from agent_rl.rollouts.engine import Episode, RolloutEngine
-from agent_rl.rollouts.exploits import exploit_policies
+from agent_rl.rollouts.exploits import GreedyPolicy, exploit_policies
 from agent_rl.rollouts.policies import RandomPolicy
 from agent_rl.tasks.instances import build_instances
 from agent_rl.tasks.registry import make_env, make_task
@@ -55,8 +55,17 @@ def played(name):
     return {n: play(name, policy) for n, policy in policies.items()}
 
 
+def with_greedy(name, config):
+    """What was played, and the greedy policy under this reward."""
+    family, settings, _ = TASKS[name]
+    policy = GreedyPolicy(
+        lambda: make_task(family, settings), lambda found: returns(config, episode_facts(found))
+    )
+    return {**played(name), "greedy": play(name, policy)}
+
+
 def verdict(name, reward):
-    _, (found,) = audit(name, played(name), {"r": reward})
+    _, (found,) = audit(name, with_greedy(name, reward), {"r": reward})
     return found
 
 
@@ -77,8 +86,8 @@ def planted():
 @pytest.mark.parametrize("name", TASKS)
 @pytest.mark.parametrize("reward", SOUND)
 def test_p44_no_exploit_out_earns_the_oracle(name, reward):
-    rows, (found,) = audit(name, played(name), {reward: SOUND[reward]})
-    assert {row.policy for row in rows} == set(played(name))
+    rows, (found,) = audit(name, with_greedy(name, SOUND[reward]), {reward: SOUND[reward]})
+    assert {row.policy for row in rows} == {*played(name), "greedy"}
     assert not found.farmable and found.verdict != "farmable"
     oracle = next(row for row in rows if row.policy == "oracle")
     assert oracle.success_rate == 1 and oracle.mean_return_failed is None
@@ -103,7 +112,7 @@ def test_p48_failures_are_paid_by_dense_and_by_form_and_never_by_sparse_and_shap
             assert (found.verdict, found.paid_failures) == ("tight", pytest.approx(0, abs=1e-9))
         found = verdict(name, SOUND["dense"])
         assert found.verdict == "pays failures" and 0.2 < found.paid_failures < 0.5
-    assert verdict("sqlqa", SOUND["rubric"]).verdict == "pays failures"
+        assert verdict(name, SOUND["rubric"]).verdict == "pays failures"
 
 
 def test_p48_the_floor_is_what_every_failure_gets():
@@ -180,6 +189,19 @@ def test_rows_and_verdict_by_hand():
     assert found.declared_maximum == pytest.approx(1.4)
     assert found.highest_return == pytest.approx(1.3)
     assert found.verdict == "pays failures"
+
+
+def test_a_policy_played_for_one_reward_is_scored_under_that_one_only():
+    found = by_hand()
+    tailored = {"sparse": {"spoil": found.pop("spoil")}}
+    both = {"sparse": SOUND["sparse"], **NAIVE}
+    rows, _ = audit("t", found, both, tailored)
+    assert [(row.reward, row.policy) for row in rows] == [
+        *(("sparse", name) for name in ("oracle", "loiter", "spoil")),
+        *(("dense_naive", name) for name in ("oracle", "loiter")),
+    ]
+    with pytest.raises(ValueError, match="spoil played other instances"):
+        audit("t", found, both, {"sparse": {"spoil": tailored["sparse"]["spoil"][:1]}})
 
 
 def test_without_a_failure_nothing_is_paid_to_failures():

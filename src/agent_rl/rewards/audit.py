@@ -80,6 +80,7 @@ def audit(
     task: str,
     played: Mapping[str, Sequence[Trajectory]],
     configs: Mapping[str, RewardConfig],
+    tailored: Mapping[str, Mapping[str, Sequence[Trajectory]]] | None = None,
 ) -> tuple[list[AuditRow], list[VerdictRow]]:
     """Score every policy under every reward.
 
@@ -87,19 +88,20 @@ def audit(
         task: name of the task, for the rows.
         played: policy -> its trajectories, on the same instances in the same order.
         configs: reward specifications by name.
+        tailored: reward -> policies that were played for this reward alone.
 
     Raises: ValueError when the oracle or any other policy is missing, when the instances differ,
         or when an episode earned more than its reward declares possible.
     """
-    _check(played)
-    success = {
-        name: np.array([t.success for t in trajectories]) for name, trajectories in played.items()
-    }
-    horizon = max(t.horizon for t in played[ORACLE])
     rows: list[AuditRow] = []
     verdicts: list[VerdictRow] = []
     for reward, config in configs.items():
-        earned = {name: returns(config, episode_facts(list(t))) for name, t in played.items()}
+        every = {**played, **(tailored or {}).get(reward, {})}
+        _check(every)
+        facts = {name: episode_facts(trajectories) for name, trajectories in every.items()}
+        earned = {name: returns(config, known) for name, known in facts.items()}
+        success = {name: known.success for name, known in facts.items()}
+        horizon = max(t.horizon for t in every[ORACLE])
         declared = find_reward(config.name).maximum(horizon, config)
         found, verdict = assess(task, reward, earned, success, declared)
         rows.extend(found)

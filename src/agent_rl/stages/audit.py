@@ -8,18 +8,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from agent_rl.config import RewardConfig, StudyConfig
 from agent_rl.files import write_json
-from agent_rl.rewards import JUDGE
+from agent_rl.rewards import JUDGE, episode_facts, returns
 from agent_rl.rewards.audit import AuditRow, VerdictRow, assess, audit
 from agent_rl.rewards.scoring import score
 from agent_rl.rewards.tabular import tabular_rows
-from agent_rl.rollouts.exploits import exploit_policies
+from agent_rl.rollouts.exploits import GreedyPolicy, exploit_policies
 from agent_rl.rollouts.setup import make_engine
 from agent_rl.seeding import Stream, sequence
 from agent_rl.stages.common import Artifacts, episodes_of, load_instances, task_stage
@@ -47,17 +49,20 @@ def audit_task(
     """
     task = study.task(task_name)
     episodes = episodes_of(study, instances, 0, Stream.AUDIT)
-    policies = exploit_policies(
-        lambda: make_task(task.family, task.settings), seed=episodes[0].instance_id
-    )
+    make = partial(make_task, task.family, task.settings)
+    policies = exploit_policies(make, seed=episodes[0].instance_id)
+    configs = {name: config for name, config in study.rewards.items() if config.name != JUDGE}
     engine = make_engine(task_name, task, seed=0)
-    total = len(policies) * len(episodes)
+    total = (len(policies) + len(configs)) * len(episodes)
     with tqdm(total=total, desc=f"audit {task_name}", unit="episode", disable=None) as bar:
         played = {
             name: engine.play(policy, episodes, bar.update) for name, policy in policies.items()
         }
-    configs = {name: config for name, config in study.rewards.items() if config.name != JUDGE}
-    rows, verdicts = audit(task_name, played, configs)
+        tailored = {}
+        for name, config in configs.items():
+            greedy = GreedyPolicy(make, partial(_earned, config))
+            tailored[name] = {greedy.name: engine.play(greedy, episodes, bar.update)}
+    rows, verdicts = audit(task_name, played, configs, tailored)
     judged = []
     for name, config in study.rewards.items():
         if config.name == JUDGE:
@@ -115,6 +120,10 @@ def _judged(
 
 def _known(value: float) -> float | None:
     return None if np.isnan(value) else value
+
+
+def _earned(config: RewardConfig, trajectories: Sequence[Trajectory]) -> NDArray[np.float64]:
+    return returns(config, episode_facts(trajectories))
 
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def table(content: dict[str, list[dict[str, Any]]]) -> str:
     lines = [f"{'mean return':<{left}}  success  {head}"]
     for policy in policies:
         cells = "  ".join(
-            f"{paid[policy, reward]:>{width}.3f}"
+            f"{paid[policy, reward]:>{width}.3f}" if (policy, reward) in paid else " " * width
             for reward, width in zip(rewards, widths, strict=True)
         )
         lines.append(f"{policy:<{left}}  {success[policy]:7.3f}  {cells}")
