@@ -53,8 +53,8 @@ def dead_groups(results: Results) -> Plot | None:
         "Share of groups of the base's episodes from one start in which every advantage is 0, by "
         f"reward and credit. Bars and band: {summary.LEVEL:.0%} t-intervals over instances. "
         "Dashed: what success alone predicts, p^G + (1 - p)^G with p for each instance, estimated "
-        "on other episodes of the same instances. Rewards with equal shares share one line; which these are "
-        "is in the numbers.",
+        "on other episodes of the same instances. Rewards with equal shares share one line; which "
+        "these are is in the numbers.",
         f"Dead groups at G = {MAIN_SIZE}. " + drawing.sentences(_alt(data, task) for task in tasks),
     )
 
