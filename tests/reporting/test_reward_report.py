@@ -238,6 +238,11 @@ def test_what_luck_alone_achieves_is_told(rewarded, edit_results):
     text = lines_of(blocks_of(rewarded, AUDIT))
     assert "babyai: `answer_at_once` 0.510" in text and "`random` 0.020" not in text
     assert "`dawdle` 1.000" not in text
+    # Above the base, so the answer says so too; a script below it is no warning.
+    warning = "Luck goes far on babyai**: the script `answer_at_once` of the reward audit"
+    assert warning in lines_of(blocks_of(rewarded, "The answer"))
+    edit_results(rewarded, "reward_audit", lambda frame: frame.assign(success_rate="0.01"))
+    assert "Luck goes far" not in lines_of(blocks_of(rewarded, "The answer"))
 
 
 def test_failures_that_earn_more_than_the_oracle_are_no_damaged_file(rewarded, edit_results):

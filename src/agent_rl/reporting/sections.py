@@ -24,7 +24,7 @@ from agent_rl.reporting.document import (
 from agent_rl.reporting.drawing import SavedFigure
 from agent_rl.reporting.figures import Gap
 from agent_rl.reporting.sections_gap import gap_blocks
-from agent_rl.reporting.sections_rewards import audit_blocks, base_blocks
+from agent_rl.reporting.sections_rewards import audit_blocks, base_blocks, luck_sentence
 from agent_rl.reporting.sections_transcripts import transcript_blocks
 from agent_rl.reporting.tables import UNSEEDED, Results
 
@@ -93,8 +93,8 @@ def _answer(results: Results) -> list[Block]:
     for task in results.tasks:
         blocks.append(Paragraph(prose.best_sentence(results, task)))
         blocks.append(Bullets(prose.answer_claims(results, task)))
-        cost = prose.cost_sentence(results, task)
-        blocks += [Paragraph(cost)] if cost else []
+        told = [luck_sentence(results, task), prose.cost_sentence(results, task)]
+        blocks += [Paragraph(text) for text in told if text]
     notes = f"{prose.scope(results)} {prose.reading_note()} {prose.failures_note(results)}"
     return [*blocks, Paragraph(notes)]
 

@@ -6,7 +6,7 @@ import math
 
 import pandas as pd
 
-from agent_rl.reporting import prose
+from agent_rl.reporting import prose, summary
 from agent_rl.reporting.document import (
     DASH,
     Block,
@@ -94,6 +94,22 @@ def lucky_scripts(results: Results, task: str) -> list[str]:
     frame = frame[~frame["policy"].isin(HONEST) & (frame["success_rate"] >= LUCKY)]
     best = frame.groupby("policy")["success_rate"].max().sort_values(ascending=False)
     return [f"`{policy}` {number(rate)}" for policy, rate in best.items()]
+
+
+def luck_sentence(results: Results, task: str) -> str:
+    """A warning where a script does better by luck than the base does; else empty."""
+    frame = results.rewards.rows("reward_audit", task=task)
+    frame = frame[~frame["policy"].isin(HONEST)]
+    base = list(summary.rates(results, task, "base").values())
+    if frame.empty or not base or frame["success_rate"].max() <= base[0]:
+        return ""
+    best = frame.loc[frame["success_rate"].idxmax()]
+    return (
+        f"**Luck goes far on {task}**: the script `{best['policy']}` of the reward audit, which "
+        f"does not try to solve it, succeeds in {number(best['success_rate'])} of the training "
+        f"instances, the base in {number(base[0])} of the test instances; only success beyond "
+        "that shows a skill."
+    )
 
 
 def _lucky(results: Results) -> list[Block]:
