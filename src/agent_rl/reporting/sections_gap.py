@@ -26,7 +26,7 @@ READING = (
     f"count. Change: last gap − first gap, paired by seed, with its {LEVEL:.0%} t-interval. A "
     "change that is 0 in three digits is unchanged. A gap alone is no fault, because a reward "
     "may pay for partial progress; a gap that grows means that the policy learns to be paid "
-    "faster than it learns to succeed. The audit plays other instances than training, so the "
+    "faster than it learns to succeed. The audit plays some training instances only, so the "
     "range is approximate. The changes are read one by one and not corrected for their number."
 )
 

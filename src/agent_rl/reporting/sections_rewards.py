@@ -32,8 +32,10 @@ AUDIT = (
 TABULAR = (
     "Potential-based shaping keeps the greedy policy (Ng et al. 1999). Value iteration on small "
     "mazes, where the best policy is known exactly, checks it: differing are the states in which "
-    "the greedy policy under a reward is not that under the sparse one. States are summed over "
-    "the mazes; `results/tabular_check.csv` has each."
+    "the greedy policy under a reward is not that under the sparse one. With a horizon the sparse "
+    "reward often has no preference (goes anywhere): the goal is out of reach, or there is time to "
+    "spare; a reward that has one there counts as differing. States are summed over the mazes; "
+    "`results/tabular_check.csv` has each."
 )
 JUDGE = (
     "A judge ranks the trajectories of a group. Pair agreement: share of pairs of one success and "
