@@ -374,11 +374,19 @@ def _provenance(study: StudyConfig, tasks: dict[str, Any]) -> dict[str, Any]:
         "seeds": list(study.seeds),
         "budget_tokens": {name: study.train_on(name).budget_tokens for name in study.tasks},
         "tasks": tasks,
-        "arms": {name: asdict(arm) for name, arm in study.arms.items()},
+        "arms": {name: _without_address(asdict(arm)) for name, arm in study.arms.items()},
         "model": asdict(study.model),
         "versions": {name: version(name) for name in PACKAGES},
         "commands": ["make repro", "make report"],
     }
+
+
+def _without_address(arm: dict[str, Any]) -> dict[str, Any]:
+    """Settings of an arm without where its judge is: that is no part of a result."""
+    judge = (arm.get("reward") or {}).get("judge")
+    if judge:
+        judge["url"] = ""
+    return arm
 
 
 def _write(path: Path, frame: pd.DataFrame) -> None:
