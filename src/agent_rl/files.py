@@ -112,3 +112,14 @@ def digest(value: Any) -> str:
     """Short SHA-256 of a JSON-like value: equal settings, equal digest."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def code_digest() -> str:
+    """Short SHA-256 over the source of this package: what was computed by other code is not
+    continued by this one."""
+    package = Path(__file__).parent
+    sha = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        sha.update(str(path.relative_to(package)).encode())
+        sha.update(path.read_bytes())
+    return sha.hexdigest()[:16]

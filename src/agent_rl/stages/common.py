@@ -79,6 +79,10 @@ class Artifacts:
     def arm(self, arm: str) -> Path:
         return self.root / "train" / arm
 
+    def unfinished(self, arm: str) -> Path:
+        """Where runs under way keep checkpoints: no output of a stage, since DVC empties those."""
+        return self.root.parent.parent / ".work" / "unfinished" / f"{self.root.name}-{arm}"
+
     @property
     def episodes(self) -> Path:
         return self.root / "evaluate" / "episodes.parquet"

@@ -6,6 +6,7 @@ Run it alone:  python -m agent_rl.stages.train --task babyai --arm grpo_shaped
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -61,11 +62,12 @@ def train_seed(
     from agent_rl.training.arms import train_arm
 
     inputs = arm_inputs(study, task_name, artifacts)
-    train_arm(inputs, arm, seed, folder or artifacts.arm(arm) / f"seed-{seed}", tick)
+    folder = folder or artifacts.arm(arm) / f"seed-{seed}"
+    train_arm(inputs, arm, seed, folder, tick, artifacts.unfinished(arm))
 
 
 def build(study: StudyConfig, task_name: str, artifacts: Artifacts, arm: str) -> None:
-    """Train every seed of an arm."""
+    """Train every seed of an arm; a stage that was killed goes on where it was."""
     # A damaged input is found here, in one line, and not in every worker.
     load_instances(artifacts.instances)
     read_parquet(artifacts.collected, SCHEMA, "dvc repro collect")
@@ -75,6 +77,7 @@ def build(study: StudyConfig, task_name: str, artifacts: Artifacts, arm: str) ->
         workers=study.workers,
         title=f"train {task_name} {arm}",
     )
+    shutil.rmtree(artifacts.unfinished(arm), ignore_errors=True)
     print(f"trained policies and curves: {artifacts.arm(arm)}")
 
 

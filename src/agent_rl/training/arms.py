@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,25 +20,30 @@ from agent_rl.config import (
     SupervisedConfig,
     TaskConfig,
 )
-from agent_rl.files import digest, write_json
+from agent_rl.files import atomic_directory, code_digest, digest, write_json
 from agent_rl.rollouts.engine import Episode
 from agent_rl.rollouts.model_policy import ModelPolicy
 from agent_rl.rollouts.models import (
     add_adapters,
     load_policy,
     save_policy,
+    tokenizer_fingerprint,
     weights_fingerprint,
 )
 from agent_rl.rollouts.policies import TokenRecord
 from agent_rl.rollouts.setup import make_chat, make_engine
 from agent_rl.seeding import Stream, generator, integer_seed, sequence
 from agent_rl.tasks.instances import Instance
+from agent_rl.training.checkpoints import Checkpoints
 from agent_rl.training.grpo import train_grpo
 from agent_rl.training.ledger import CURVE, RUN, Ledger
 from agent_rl.training.loop import RunLog, TrainingCollapse, Validation
 from agent_rl.training.preference import branch_pairs, train_preference
 from agent_rl.training.supervised import supervised_dataset, train_supervised, written_tokens
 from agent_rl.trajectory import Trajectory, TrajectoryGroup
+
+LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate")
+"""A run is not continued by other versions of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,7 @@ class Run:
         self.engine = make_engine(inputs.task_name, task, seed=seed)
         self.ledger = Ledger()
         self.settings = study.train_on(inputs.task_name)
+        self.checkpoints: Checkpoints | None = None
         self.log = RunLog(
             self.settings,
             self.ledger,
@@ -91,6 +99,17 @@ class Run:
             tick,
             stop=self.settings.budget_tokens,
         )
+
+    def card(self) -> dict[str, str]:
+        """What decides the run, so that a checkpoint of another one is refused."""
+        return {
+            "run": run_digest(self.inputs.study, self.inputs.task_name, self.arm_name, self.seed),
+            "code": code_digest(),
+            "libraries": digest({name: version(name) for name in LIBRARIES}),
+            "base": self.base_weights,
+            "tokenizer": tokenizer_fingerprint(self.tokenizer),
+            "instances": digest([instance.hash for instance in self.inputs.instances]),
+        }
 
     def train(self) -> None:
         """Run the arm's method until the token budget is spent."""
@@ -105,7 +124,7 @@ class Run:
     def _supervised(
         self, records: Sequence[TokenRecord], learning_rate: float, batch_size: int
     ) -> None:
-        self._begin_phase()
+        self._begin_phase(0)
         train_supervised(
             self.model,
             self.tokenizer,
@@ -115,6 +134,7 @@ class Run:
             config=self.settings,
             log=self.log,
             seed=self._data_seed(0),
+            checkpoints=self.checkpoints,
         )
 
     def _preference(self, arm: PreferenceConfig) -> None:
@@ -125,7 +145,7 @@ class Run:
                 "the collected groups hold no branch point with one success and one failure, so "
                 "there is no preference pair to learn from"
             )
-        self._begin_phase()
+        self._begin_phase(0)
         train_preference(
             self.model,
             self.tokenizer,
@@ -135,6 +155,7 @@ class Run:
             config=self.settings,
             log=self.log,
             seed=self._data_seed(0),
+            checkpoints=self.checkpoints,
         )
 
     def _grpo(self, arm: GRPOArmConfig) -> None:
@@ -147,9 +168,10 @@ class Run:
                 if len({t.success for t in group.trajectories}) == 1
             }
             usable = [i for i in usable if train[i].instance_id not in dead]
-        if arm.sft_share > 0:
+        phase = 1 if arm.sft_share > 0 else 0
+        if phase and not self._reached(phase):
             self._sft_phase(arm)
-        self._begin_phase()
+        self._begin_phase(phase)
         train_grpo(
             self.model,
             self.tokenizer,
@@ -161,6 +183,7 @@ class Run:
             max_tokens=self.inputs.task.max_tokens,
             log=self.log,
             seed=self._data_seed(1),
+            checkpoints=self.checkpoints,
         )
 
     def _sft_phase(self, arm: GRPOArmConfig) -> None:
@@ -169,10 +192,16 @@ class Run:
         self._supervised(self._expert(), arm.sft_learning_rate, arm.sft_batch_size)
         self.log.stop = budget
 
-    def _begin_phase(self) -> None:
+    def _begin_phase(self, phase: int) -> None:
         """Warm-up and decay run over the tokens of training; data that was paid for before, such as
         the collected groups, must not use them up."""
         self.log.start = self.ledger.total_tokens
+        if self.checkpoints is not None:
+            self.checkpoints.begin(phase, self.model, self.log)
+
+    def _reached(self, phase: int) -> bool:
+        """Whether a checkpoint says that the phases before are done."""
+        return self.checkpoints is not None and self.checkpoints.reached(phase)
 
     def _rollout(
         self, train: Sequence[Instance], arm: GRPOArmConfig
@@ -284,20 +313,46 @@ def run_digest(study: StudyConfig, task_name: str, arm_name: str, seed: int) -> 
 
 
 def train_arm(
-    inputs: ArmInputs, arm_name: str, seed: int, folder: Path, tick: Callable[[float], Any]
+    inputs: ArmInputs,
+    arm_name: str,
+    seed: int,
+    folder: Path,
+    tick: Callable[[float], Any],
+    unfinished: Path | None = None,
 ) -> None:
     """Train one arm with one seed into ``folder``: policy, ``curve.json``, ``run.json``.
 
     A run that cannot go on (NaN, no data) is recorded as failed with its reason; it is never
     silently left out. Other exceptions are bugs and escape.
+
+    Args:
+        unfinished: folder for checkpoints and results that wait; a run that was killed goes on
+            from there. What is kept belongs to the same settings, code, base and data, or it is
+            not found.
+
+    Raises: UserError for a checkpoint that was put there from another run or is damaged.
     """
     run = Run(inputs, arm_name, seed, tick)
+    if unfinished is None:
+        _train_into(folder, run)
+        return
+    card = run.card()
+    run.checkpoints = Checkpoints(unfinished / f"seed-{seed}-{digest(card)}", card)
+    finished = run.checkpoints.finished
+    if not (finished / RUN).exists():  # written last
+        _train_into(finished, run)
+    with atomic_directory(folder) as temporary:
+        shutil.copytree(finished, temporary, dirs_exist_ok=True)
+
+
+def _train_into(folder: Path, run: Run) -> None:
     status, reason = "ok", ""
+    inputs = run.inputs
     card: dict[str, Any] = {
         "task": inputs.task_name,
-        "method": arm_name,
-        "seed": seed,
-        "digest": run_digest(inputs.study, inputs.task_name, arm_name, seed),
+        "method": run.arm_name,
+        "seed": run.seed,
+        "digest": run_digest(inputs.study, inputs.task_name, run.arm_name, run.seed),
     }
     try:
         run.train()

@@ -41,6 +41,7 @@ from trl.trainer.utils import use_adapter
 from agent_rl.config import GRPOArmConfig, TrainConfig
 from agent_rl.rewards import advantages, dead_groups
 from agent_rl.rewards.scoring import score
+from agent_rl.training.checkpoints import Checkpoints, Resumable, resumed
 from agent_rl.training.loop import (
     BudgetCallback,
     RunLog,
@@ -108,7 +109,7 @@ def training_batch(
     }
 
 
-class TrajectoryGRPOTrainer(GRPOTrainer):
+class TrajectoryGRPOTrainer(Resumable, GRPOTrainer):
     """TRL's GRPO loss and optimiser around our rollouts, rewards and credit.
 
     Only where a batch comes from is replaced (``_prepare_inputs``): task -> rollout ->
@@ -132,6 +133,19 @@ class TrajectoryGRPOTrainer(GRPOTrainer):
         self._last_entropies = torch.zeros(0)
         self._entropy: list[tuple[float, int]] = []
         self._deviation = 0.0
+
+    def at_boundary(self) -> bool:
+        """A batch of rollouts is used up: none has to be stored."""
+        at_boundary = self._step % (self._pieces * self._arm.iterations) == 0
+        if at_boundary:
+            self._finish_row()
+        return at_boundary
+
+    def extra_state(self) -> dict[str, Any]:
+        return {"update": self._update, "step": self._step}
+
+    def restore_extra(self, state: dict[str, Any]) -> None:
+        self._update, self._step = state["update"], state["step"]
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         position = self._step % (self._pieces * self._arm.iterations)
@@ -347,6 +361,7 @@ def train_grpo(
     max_tokens: int,
     log: RunLog,
     seed: int,
+    checkpoints: Checkpoints | None = None,
 ) -> None:
     """Train ``model`` in place, on-policy, until ``log.stop`` tokens are on the ledger.
 
@@ -363,7 +378,8 @@ def train_grpo(
             f"an update needs {groups} training instances and only {len(instances)} can be used; "
             "lower episodes_per_update or collect more instances that are not dead"
         )
-    log.validate(model, log.ledger.optimizer_steps)
+    if not resumed(checkpoints):
+        log.validate(model, log.ledger.optimizer_steps)
     trainer = TrajectoryGRPOTrainer(
         model=model,
         reward_funcs=[_reward_is_ours],
@@ -382,6 +398,6 @@ def train_grpo(
         # TRL reloads the reference from the model's folder; the start of this phase may be later.
         trainer.ref_model.load_state_dict(copy.deepcopy(model.state_dict()))
     trainer.remove_callback(PrinterCallback)
-    trainer.train()
+    trainer.train_from(checkpoints)
     trainer._finish_row()
     forget_reference(model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 import torch
@@ -126,6 +126,25 @@ class RunLog:
         else:
             self.row(update, val_success_rate=rate)
 
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint remembers of the log, as plain values."""
+        return {
+            "rows": self.rows,
+            "ledger": asdict(self.ledger),
+            "start": self.start,
+            "stop": self.stop,
+            "step_tokens": self.step_tokens,
+            "points": self._points,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take :meth:`state` back."""
+        self.rows = list(state["rows"])
+        for name, value in state["ledger"].items():
+            setattr(self.ledger, name, value)
+        self.start, self.stop = state["start"], state["stop"]
+        self.step_tokens, self._points = state["step_tokens"], state["points"]
+
     def progress(self) -> None:
         """Report what was spent since the last report."""
         self.tick(self.spent - self._ticked)
@@ -137,7 +156,17 @@ class BudgetCallback(TrainerCallback):
 
     def __init__(self, log: RunLog) -> None:
         self.log = log
-        self._before = log.ledger.total_tokens
+        self._before = 0
+
+    def on_train_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        # Not earlier: a run that is resumed has its ledger back only now.
+        self._before = self.log.ledger.total_tokens
 
     def on_step_end(
         self,

@@ -27,6 +27,7 @@ from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
 from agent_rl.config import PreferenceConfig, TrainConfig
+from agent_rl.training.checkpoints import Checkpoints, Resumable, resumed
 from agent_rl.training.loop import (
     BudgetCallback,
     RunLog,
@@ -92,7 +93,7 @@ def branch_pairs(
     return pairs
 
 
-class TokenDPOTrainer(DPOTrainer):
+class TokenDPOTrainer(Resumable, DPOTrainer):
     """TRL's trainer on ready token ids, with the tokens of every batch on the ledger."""
 
     def __init__(self, *args: Any, log: RunLog, **kwargs: Any) -> None:
@@ -130,12 +131,14 @@ def train_preference(
     config: TrainConfig,
     log: RunLog,
     seed: int,
+    checkpoints: Checkpoints | None = None,
 ) -> None:
     """Train ``model`` in place on pairs until ``log.stop`` tokens are on the ledger."""
     log.ledger.context_tokens += sum(
         2 * len(p.history) + len(p.chosen) + len(p.rejected) for p in pairs
     )
-    log.validate(model, log.ledger.optimizer_steps)
+    if not resumed(checkpoints):
+        log.validate(model, log.ledger.optimizer_steps)
     dataset = Dataset.from_dict(
         {
             "prompt_ids": [list(p.history) for p in pairs],
@@ -163,5 +166,5 @@ def train_preference(
         log=log,
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.train()
+    trainer.train_from(checkpoints)
     forget_reference(model)

@@ -29,6 +29,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 from agent_rl.config import TrainConfig
 from agent_rl.rollouts.chat import Chat
 from agent_rl.rollouts.policies import TokenRecord
+from agent_rl.training.checkpoints import Checkpoints, Resumable, resumed
 from agent_rl.training.loop import (
     BudgetCallback,
     RunLog,
@@ -74,7 +75,7 @@ def supervised_dataset(records: Sequence[TokenRecord]) -> Dataset:
     )
 
 
-class CountingSFTTrainer(SFTTrainer):
+class CountingSFTTrainer(Resumable, SFTTrainer):
     """TRL's trainer, with the tokens of every batch on the ledger."""
 
     def __init__(self, *args: Any, log: RunLog, **kwargs: Any) -> None:
@@ -106,9 +107,11 @@ def train_supervised(
     config: TrainConfig,
     log: RunLog,
     seed: int,
+    checkpoints: Checkpoints | None = None,
 ) -> None:
     """Train ``model`` in place until ``log.stop`` tokens are on the ledger."""
-    log.validate(model, log.ledger.optimizer_steps)
+    if not resumed(checkpoints):
+        log.validate(model, log.ledger.optimizer_steps)
     trainer = CountingSFTTrainer(
         model=model,
         args=SFTConfig(
@@ -127,4 +130,4 @@ def train_supervised(
         log=log,
     )
     trainer.remove_callback(PrinterCallback)
-    trainer.train()
+    trainer.train_from(checkpoints)
