@@ -1,12 +1,15 @@
 """Processes change how long a stage takes and nothing else."""
 
 import os
+import subprocess
+import sys
 from functools import partial
 
 import pytest
 
 from agent_rl import parallel
 from agent_rl.errors import UserError
+from agent_rl.files import alone
 from agent_rl.parallel import run_parallel, tick
 
 
@@ -64,9 +67,11 @@ def test_an_error_in_a_worker_comes_out_as_what_it_was():
         run_parallel(fail_at_three, range(6), workers=2, title="t")
 
 
-def test_a_worker_that_dies_is_an_error_and_not_an_endless_wait():
-    with pytest.raises(Exception, match="terminated abruptly"):
-        run_parallel(crash, [0], workers=1, title="t")
+def test_a_worker_that_dies_is_one_line_and_not_an_endless_wait():
+    with pytest.raises(UserError) as refusal:
+        run_parallel(crash, [0], workers=1, title="train babyai sft")
+    text = str(refusal.value)
+    assert "\n" not in text and text.startswith("train babyai sft: a worker process was killed")
 
 
 def test_every_worker_has_one_thread_for_its_numbers():
@@ -75,3 +80,25 @@ def test_every_worker_has_one_thread_for_its_numbers():
 
 def test_progress_outside_of_a_worker_is_ignored():
     tick(0.5)
+
+
+def test_a_folder_belongs_to_one_process_at_a_time(tmp_path):
+    code = (
+        "import sys, time; from pathlib import Path; from agent_rl.files import alone\n"
+        "with alone(Path(sys.argv[1])):\n    print('held', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "work")]
+    holder = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with (
+            pytest.raises(UserError, match="another process is at work in"),
+            alone(tmp_path / "work"),
+        ):
+            pass
+    finally:
+        holder.kill()
+        holder.wait()
+    # The lock died with its holder.
+    with alone(tmp_path / "work"):
+        pass

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
 
 from agent_rl.errors import UserError
 
@@ -123,3 +124,23 @@ def code_digest() -> str:
         sha.update(str(path.relative_to(package)).encode())
         sha.update(path.read_bytes())
     return sha.hexdigest()[:16]
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process; the lock goes with the process, however it ends.
+
+    Raises: UserError when another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise UserError(
+            f"another process is at work in {folder}; wait for it to end, or end it"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -10,9 +10,12 @@ import queue
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from tqdm import tqdm
+
+from agent_rl.errors import UserError
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 """Parameters of glibc's ``mallopt``."""
@@ -82,6 +85,8 @@ def run_parallel(
 
     ``function`` must be importable (a module-level function or a partial of one) and may call
     :func:`tick`. The first exception stops the run.
+
+    Raises: UserError when a worker died without an exception.
     """
     bar = tqdm(total=len(items), desc=title, unit="run", bar_format=_BAR)
     # A worker costs an import of torch and transformers: never start one that has nothing to do.
@@ -96,6 +101,11 @@ def run_parallel(
         futures = [pool.submit(function, item) for item in items]
         try:
             _watch(futures, ticks, bar)
+        except BrokenProcessPool as error:
+            raise UserError(
+                f"{title}: a worker process was killed or ran out of memory; free memory or set "
+                "workers: 1, and run the same command again (what is finished is kept)"
+            ) from error
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

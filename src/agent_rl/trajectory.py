@@ -48,6 +48,8 @@ class Turn:
     """Exact number of expert steps to success before the action (inf when lost)."""
     distance_after: float
     """The same after the action; 0 on success."""
+    weights: str = ""
+    """Fingerprint of the weights that sampled the action; empty for scripted policies."""
 
 
 def _no_ids() -> NDArray[np.int32]:

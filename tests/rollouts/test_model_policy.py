@@ -11,7 +11,13 @@ from transformers import LlamaForCausalLM
 from agent_rl.rollouts.chat import Chat
 from agent_rl.rollouts.engine import Episode, RolloutEngine
 from agent_rl.rollouts.model_policy import ModelPolicy
-from agent_rl.rollouts.models import add_adapters, load_model, load_policy, load_tokenizer
+from agent_rl.rollouts.models import (
+    add_adapters,
+    load_model,
+    load_policy,
+    load_tokenizer,
+    weights_fingerprint,
+)
 from agent_rl.tasks.registry import make_env
 from agent_rl.training.grpo import training_batch
 from agent_rl.trajectory import EndReason
@@ -291,3 +297,40 @@ def test_an_episode_needs_its_own_stream_not_its_place_in_the_list(stub, model, 
     episodes: list[Episode] = episodes_for(UNEQUAL)
     backwards = engine.play(policy, episodes[::-1])[::-1]
     assert ids_of(backwards) == ids_of(engine.play(policy, episodes))
+
+
+def test_p42_every_turn_carries_the_weights_that_sampled_it(
+    stub, episodes_for, make_model, word_tokenizer
+):
+    """A training step in the middle of the episodes is seen from the next turn on."""
+    model = make_model(word_tokenizer)
+    before = weights_fingerprint(model)
+    policy = ModelPolicy(
+        "m",
+        model,
+        Chat(word_tokenizer),
+        temperature=1.0,
+        max_action_tokens=4,
+        max_tokens=400,
+        weights=before,
+    )
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.1)
+    act, calls = policy.act, []
+
+    def act_and_train(*args):
+        if len(calls) == 1:
+            for parameter in model.parameters():
+                parameter.grad = torch.ones_like(parameter)
+            optimiser.step()
+        calls.append(None)
+        return act(*args)
+
+    policy.act = act_and_train
+    played = RolloutEngine("stub", stub).play(policy, episodes_for((3, 6), 4, 0))
+    after = weights_fingerprint(model)
+    assert after != before
+    long = [t for t in played if len(t.turns) > 1]
+    assert long
+    for trajectory in long:
+        expected = [before] + [after] * (len(trajectory.turns) - 1)
+        assert [turn.weights for turn in trajectory.turns] == expected

@@ -10,6 +10,7 @@ from datasets import Dataset
 
 import agent_rl.training.grpo as grpo
 from agent_rl.rewards import episode_facts, scoring
+from agent_rl.rollouts.models import weights_fingerprint
 from agent_rl.training.grpo import (
     TrajectoryGRPOTrainer,
     grpo_arguments,
@@ -564,3 +565,21 @@ def test_the_reference_of_the_kl_is_the_policy_at_the_start_of_the_phase(
 
     train(model, word_tokenizer, rollout, grpo_arm(beta=0.1), log, 1e-2)
     assert seen[0] < 1e-4 and seen[-1] > 1e-2
+
+
+def test_p42_turns_that_other_weights_sampled_are_refused(sample, model, make_trainer, grpo_arm):
+    played = sample(model)
+    present = weights_fingerprint(model)
+
+    def marked(weights):
+        return [
+            dataclasses.replace(
+                t, turns=tuple(dataclasses.replace(turn, weights=weights) for turn in t.turns)
+            )
+            for t in played
+        ]
+
+    make_trainer(model, grpo_arm(), marked(present))._collect([0] * 16)
+    trainer = make_trainer(model, grpo_arm(), [*marked(present)[:-1], marked("0" * 16)[-1]])
+    with pytest.raises(TrainingCollapse, match=f"sampled by weights {'0' * 16}, and {present}"):
+        trainer._collect([0] * 16)

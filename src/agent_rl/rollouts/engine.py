@@ -142,6 +142,7 @@ class RolloutEngine:
                 valid,
                 slot.distance,
                 distance,
+                action.weights,
             )
         )
         slot.observation, slot.distance = text, distance

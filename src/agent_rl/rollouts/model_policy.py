@@ -15,6 +15,7 @@ import torch
 from transformers import DynamicCache, PreTrainedModel
 
 from agent_rl.rollouts.chat import Chat
+from agent_rl.rollouts.models import weights_fingerprint
 from agent_rl.rollouts.policies import Action, TokenRecord
 from agent_rl.tasks.base import TextTask
 
@@ -31,7 +32,8 @@ class ModelPolicy:
         max_action_tokens: an action that has not closed by then is cut, closed by the engine
             (mask 0) and handed to the task as it is.
         max_tokens: token budget of a whole episode; the turn that might exceed it is not begun.
-        weights: fingerprint of the weights.
+        weights: fingerprint of the weights; every turn carries that of the weights that sampled it.
+            Without one, turns carry none.
     """
 
     def __init__(
@@ -52,6 +54,8 @@ class ModelPolicy:
         self.max_action_tokens = max_action_tokens
         self.max_tokens = max_tokens
         self.weights = weights
+        self._present = weights
+        self._written = _writes(model)
         self.context_tokens = 0
         """Tokens read but not sampled, over all episodes since the policy was made."""
         self.sampled_tokens = 0
@@ -93,6 +97,9 @@ class ModelPolicy:
             fits.append(slot)
         if not fits:
             return [None] * len(slots)
+        if self.weights and _writes(self.model) != self._written:
+            # Somebody trained the model in the middle of the episodes.
+            self._present, self._written = weights_fingerprint(self.model), _writes(self.model)
         was_training = self.model.training
         self.model.eval()
         try:
@@ -149,6 +156,7 @@ class ModelPolicy:
                 ids,
                 tuple(self._logprobs[slot][-len(ids) :]),
                 call.command if call is not None else None,
+                self._present,
             )
         return answers
 
@@ -209,3 +217,8 @@ class ModelPolicy:
             tokens = logprobs.argmax(dim=-1, keepdim=True)
         chosen = logprobs.gather(1, tokens).squeeze(1)
         return tokens.squeeze(1).tolist(), chosen.tolist()
+
+
+def _writes(model: torch.nn.Module) -> int:
+    """How often parameters were written to in place, all together: cheaper than their hash."""
+    return sum(parameter._version for parameter in model.parameters())

@@ -25,6 +25,8 @@ class Action:
     logprobs: tuple[float, ...] = ()
     command: str | None = None
     """What the task is told where that is not the text itself: the action of a tool call."""
+    weights: str = ""
+    """Fingerprint of the weights that sampled it; empty for scripted policies."""
 
 
 class TokenRecord(NamedTuple):

@@ -22,6 +22,7 @@ _TURN = pa.struct(
         ("valid", pa.bool_()),
         ("distance_before", pa.float64()),
         ("distance_after", pa.float64()),
+        ("weights", pa.string()),
     ]
 )
 

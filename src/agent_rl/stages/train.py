@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent_rl.config import PARAMS, StudyConfig, load_params
-from agent_rl.files import read_parquet
+from agent_rl.files import alone, read_parquet
 from agent_rl.parallel import run_parallel, tick
 from agent_rl.rollouts.storage import SCHEMA, load_trajectories
 from agent_rl.stages.common import ARTIFACTS, Artifacts, check_task, guarded, load_instances
@@ -71,13 +71,15 @@ def build(study: StudyConfig, task_name: str, artifacts: Artifacts, arm: str) ->
     # A damaged input is found here, in one line, and not in every worker.
     load_instances(artifacts.instances)
     read_parquet(artifacts.collected, SCHEMA, "dvc repro collect")
-    run_parallel(
-        partial(train_seed, study=study, task_name=task_name, artifacts=artifacts, arm=arm),
-        study.seeds,
-        workers=study.workers,
-        title=f"train {task_name} {arm}",
-    )
-    shutil.rmtree(artifacts.unfinished(arm), ignore_errors=True)
+    unfinished = artifacts.unfinished(arm)
+    with alone(unfinished):
+        run_parallel(
+            partial(train_seed, study=study, task_name=task_name, artifacts=artifacts, arm=arm),
+            study.seeds,
+            workers=study.workers,
+            title=f"train {task_name} {arm}",
+        )
+        shutil.rmtree(unfinished, ignore_errors=True)
     print(f"trained policies and curves: {artifacts.arm(arm)}")
 
 

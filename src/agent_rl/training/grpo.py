@@ -41,6 +41,7 @@ from trl.trainer.utils import use_adapter
 from agent_rl.config import GRPOArmConfig, TrainConfig
 from agent_rl.rewards import advantages, dead_groups
 from agent_rl.rewards.scoring import score
+from agent_rl.rollouts.models import weights_fingerprint
 from agent_rl.training.checkpoints import Checkpoints, Resumable, resumed
 from agent_rl.training.loop import (
     BudgetCallback,
@@ -165,6 +166,7 @@ class TrajectoryGRPOTrainer(Resumable, GRPOTrainer):
         )
         for group in group_trajectories(trajectories):  # raises when members differ in their start
             assert len(group) == arm.group_size, f"group of {len(group)}, expected {arm.group_size}"
+        self._refuse_stale(trajectories)
         # Seen here and not only in the loss: a broken policy fails everywhere alike, its groups are
         # dead, and no loss would ever be computed.
         if not all(np.isfinite(t.logprobs).all() for t in trajectories):
@@ -197,6 +199,18 @@ class TrajectoryGRPOTrainer(Resumable, GRPOTrainer):
             **scored.parts,
         )
         return self._micro_batches(trajectories, values, keep)
+
+    def _refuse_stale(self, trajectories: list[Trajectory]) -> None:
+        """Training is on-policy: every turn must come from the weights that are trained now."""
+        sampled_by = {turn.weights for t in trajectories for turn in t.turns} - {""}
+        if not sampled_by:
+            return
+        present = weights_fingerprint(self.accelerator.unwrap_model(self.model))
+        if stale := sorted(sampled_by - {present}):
+            raise TrainingCollapse(
+                f"turns of update {self._update} were sampled by weights {stale[0]}, and "
+                f"{present} are trained: the rollouts are stale"
+            )
 
     def _micro_batches(
         self, trajectories: list[Trajectory], values: NDArray[np.float64], keep: NDArray[np.int64]
