@@ -106,10 +106,6 @@ CREDITS = (
 )
 
 
-def won(episode: Episode, turn: int) -> int:
-    return 1 if episode.distances[turn + 1] == 0 else 0
-
-
 def potential(episode: Episode, time: int) -> float:
     """Phi before turn ``time``: minus the share of the way that is left, 0 once all is over."""
     over = time == len(episode.distances) - 1
@@ -120,12 +116,12 @@ def rewards(episode: Episode, name: str, gamma: float = 1.0) -> list[float]:
     result = []
     for turn in range(len(episode.distances) - 1):
         gain = gamma * potential(episode, turn + 1) - potential(episode, turn)
-        result.append(won(episode, turn) + (SCALE * gain if name == "shaped" else 0.0))
+        won = episode.distances[turn + 1] == 0
+        result.append(won + (SCALE * gain if name == "shaped" else 0.0))
     return result
 
 
 def returns(episode: Episode, credit: Credit, gamma: float = 1.0) -> list[float]:
-    """What each turn is held responsible for, before comparing with the group."""
     earned = rewards(episode, credit.reward, gamma)
     turns = range(len(earned))
     if credit.name == "trajectory":
@@ -153,9 +149,7 @@ def differences(
 
 
 def spread(apart: dict[str, list[float]], group: str) -> float:
-    """Root of the mean square over the members of a group; "" means over all groups.
-
-    Where every turn has the same difference (trajectory) the inner mean changes nothing."""
+    """Root of the mean square over the members of a group; "" means over all groups."""
     squares = [
         sum(value**2 for value in values) / len(values)
         for name, values in apart.items()
@@ -194,7 +188,7 @@ class Setting:
     loss: str = "dapo"
     temperature: float = 1.0
     moved: bool = False
-    """Whether old log-probabilities differ from the policy's, by the ratios of the episodes."""
+    """Whether p_old differs from p, by the ratios of the episodes."""
     clip: float = CLIP
     beta: float = 0.0
     sequence: bool = False

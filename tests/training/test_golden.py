@@ -127,39 +127,6 @@ def assert_golden(found, expected):
     assert np.abs(found[1] - expected[1]).max() < LIMIT
 
 
-# The hand calculation agrees with itself.
-
-
-@pytest.mark.parametrize("sequence", [False, True])
-@pytest.mark.parametrize("temperature", [1.0, 0.5])
-@every_loss
-def test_the_gradient_by_hand_is_the_slope_of_the_loss_by_hand(loss, temperature, sequence):
-    setting = Setting(loss, temperature, moved=True, beta=0.3, sequence=sequence)
-    values = golden.advantages(EPISODES, CREDITS[1], "group")
-    slopes = golden.gradient(golden.terms(EPISODES, values, setting), temperature)
-    for before, i in itertools.product(golden.TOKENS, range(4)):
-        ends = []
-        for change in (1e-5, -1e-5):
-            table = golden.logits(golden.WEIGHTS)
-            table[before][i] += change
-            ends.append(golden.total(golden.terms(EPISODES, values, setting, table)))
-        assert slopes[before][i] == pytest.approx((ends[0] - ends[1]) / 2e-5, abs=1e-9)
-
-
-def test_the_case_of_the_moved_policy_has_every_kind_of_token():
-    values = golden.advantages(EPISODES, CREDITS[1], "group")
-    kinds = {
-        (term.advantage > 0, 0.8 <= term.ratio <= 1.2, term.slope != 0)
-        for term in golden.terms(EPISODES, values, Setting(moved=True))
-        if term.advantage
-    }
-    assert {(True, True, True), (True, False, False), (True, False, True)} < kinds
-    assert {(False, True, True), (False, False, False), (False, False, True)} < kinds
-
-
-# Advantages.
-
-
 @every_case
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
 def test_advantages_are_those_by_hand(credit, normalisation, gamma):
@@ -171,9 +138,6 @@ def test_advantages_are_those_by_hand(credit, normalisation, gamma):
     )  # fmt: skip
     expected = golden.advantages(EPISODES, credit, normalisation, gamma)
     assert found == pytest.approx(np.array([expected[e.name] for e in EPISODES]), abs=1e-12)
-
-
-# Mask, loss and gradient.
 
 
 def test_the_mask_is_that_on_paper(arm_of, trainer_of):
@@ -307,9 +271,6 @@ def test_any_token_may_be_the_padding_token(arm_of, trainer_of, monkeypatch, pad
     )
     found = step(trainer, trainer._collect([0, 0, 1, 1]))
     assert_golden(found, by_hand(CREDITS[1], "group", setting))
-
-
-# A whole training step.
 
 
 @every_loss
