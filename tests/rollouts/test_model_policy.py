@@ -53,7 +53,7 @@ def ids_of(trajectories):
     return [t.token_ids.tolist() for t in trajectories]
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7, 0.0])
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 1.5, 0.0])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_p14_p40_lock_step_logprobs_equal_an_unpadded_forward_of_each_episode(
     play, make_model, word_tokenizer, chat, unpadded_logprobs, temperature, attention

@@ -435,7 +435,7 @@ def deviation_of_a_run(sample, model, tokenizer, arm, log, played_at, broken=lam
     return [r["ratio_max_deviation"] for r in log.rows if r["ratio_max_deviation"] is not None]
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 1.5])
 @pytest.mark.parametrize("pieces", [(1, 1), (2, 2)])
 def test_p40_p42_sampler_and_trainer_agree_before_every_update(
     sample, model, word_tokenizer, grpo_arm, make_log, spread_rewards, temperature, pieces
