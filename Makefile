@@ -3,6 +3,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 PROFILE ?= default
 TASKS ?=
+MACHINE ?= same
+COMMA := ,
 VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -78,9 +80,12 @@ tune: setup ## equal-budget search of each arm's learning rate, on validation in
 bench: setup ## environment steps per second of every task -> results/bench.csv
 	@python -m benchmarks.task_speed
 
+.PHONY: verify
+verify: setup ## run the study again in another folder, compare with results/ (PROFILE=, TASKS=, MACHINE=other)
+	@python -m agent_rl.stages.verify --profile $(PROFILE) --machine $(MACHINE) \
+	  $(addprefix --task ,$(subst $(COMMA), ,$(TASKS)))
+
 # Parts of the study that are not there yet say so, rather than do half of it.
-.PHONY: ablation verify
+.PHONY: ablation
 ablation: ## factorial ablations (ABLATION=name JOBS=n): not built yet
 	@echo "error: make ablation is not built yet; one cell is: python -m agent_rl run ..." >&2; exit 2
-verify: ## run the study elsewhere and compare: not built yet
-	@echo "error: make verify is not built yet; dvc repro in a second clone does it by hand" >&2; exit 2

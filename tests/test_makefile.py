@@ -24,7 +24,13 @@ def test_help_lists_every_command():
     assert listed >= COMMANDS
 
 
-@pytest.mark.parametrize("command", ["ablation", "verify"])
+def test_verify_hands_on_profile_tasks_and_machine():
+    done = make("--dry-run", "verify", "PROFILE=smoke", "TASKS=babyai,sqlqa", "MACHINE=other")
+    words = " ".join(done.stdout.replace("\\\n", " ").split())
+    assert "verify --profile smoke --machine other --task babyai --task sqlqa" in words
+
+
+@pytest.mark.parametrize("command", ["ablation"])
 def test_a_part_that_is_not_built_says_so_and_fails(command):
     done = make(command)
     assert done.returncode == 2

@@ -25,17 +25,23 @@ COPIED = (
 
 
 def prepare_copy(folder: Path, root: Path) -> None:
-    """Copy what the pipeline needs of the checkout at ``root`` into ``folder``."""
+    """Copy what the pipeline needs of the checkout at ``root`` into ``folder``.
+
+    An earlier copy there is brought up to date; what its pipeline made stays.
+    """
     for name in COPIED:
         source, target = root / name, folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            shutil.rmtree(target, ignore_errors=True)  # a file deleted since must not linger
             shutil.copytree(source, target, ignore=ignore)
         else:
             shutil.copy(source, target)
-    # The copy is no git repository; DVC has to be told.
-    (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n", encoding="utf-8")
+    # The copy is no git repository; DVC has to be told. A cache of its own: whatever a user has set
+    # for all repositories, no result is taken from elsewhere.
+    settings = "[core]\n    no_scm = true\n[cache]\n    dir = cache\n"
+    (folder / ".dvc" / "config.local").write_text(settings, encoding="utf-8")
 
 
 def run_command(
@@ -67,14 +73,28 @@ def run_command(
     return done.stdout or ""
 
 
-def run_pipeline(folder: Path, root: Path, profile: str = "smoke") -> None:
+def run_pipeline(
+    folder: Path,
+    root: Path,
+    profile: str = "smoke",
+    overrides: Sequence[str] = (),
+    **variables: str,
+) -> None:
     """Copy the checkout at ``root`` into ``folder`` and run ``dvc repro`` there.
+
+    Args:
+        folder: the copy; stages that it already finished are not run again.
+        root: the checkout.
+        profile: size of the study.
+        overrides: further words for ``agent_rl.stages.params``, e.g. ``tasks=babyai``.
+        variables: environment of the stages, e.g. PYTHONHASHSEED.
 
     Raises: UserError when a stage fails.
     """
     prepare_copy(folder, root)
-    run_command(["agent_rl.stages.params", f"profile={profile}"], folder)
-    run_command(["dvc", "repro"], folder)
+    words = [f"profile={profile}", *overrides]
+    run_command(["agent_rl.stages.params", *words], folder, capture=False, **variables)
+    run_command(["dvc", "repro"], folder, capture=False, **variables)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
