@@ -71,7 +71,10 @@ def _load(
     from agent_rl.rollouts.models import load_policy
 
     prepare_process()
-    base = _base_of(card, artifacts) if card["adapter"] else None
+    base = None
+    if card["adapter"]:
+        check_adapters(folder)
+        base = _base_of(card, artifacts)
     model, tokenizer, _ = load_policy(folder, "make repro", base)
     task = study.task(task_name)
     return ModelPolicy(
@@ -83,6 +86,21 @@ def _load(
         max_tokens=task.max_tokens,
         weights=card["weights"],
     )
+
+
+def check_adapters(folder: Path) -> None:
+    """Refuse adapters that are not in safetensors, in one line. Raises: UserError."""
+    from safetensors import SafetensorError, safe_open
+
+    path = folder / "adapter_model.safetensors"
+    try:
+        with safe_open(path, framework="pt"):
+            pass
+    except (OSError, SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"{path} cannot be read ({reason}); name a folder that training wrote"
+        ) from (error)
 
 
 def _base_folder(artifacts: Artifacts) -> Path:
