@@ -14,7 +14,7 @@ export DVC_NO_ANALYTICS := 1
 
 .PHONY: help
 help: ## list the commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
 # Installing is a file, so that it happens once and again only when the lock changes.
 $(VENV)/.installed: requirements.lock pyproject.toml
@@ -84,6 +84,14 @@ bench: setup ## environment steps per second of every task -> results/bench.csv
 verify: setup ## run the study again in another folder, compare with results/ (PROFILE=, TASKS=, MACHINE=other)
 	@python -m agent_rl.stages.verify --profile $(PROFILE) --machine $(MACHINE) \
 	  $(addprefix --task ,$(subst $(COMMA), ,$(TASKS)))
+
+.PHONY: licences
+licences: setup $(VENV)/.textworld ## the licence of every locked package
+	@python -m agent_rl.stages.licences
+
+.PHONY: audit-packages
+audit-packages: setup ## known vulnerabilities of the locked packages, where a database can be reached
+	@python -m agent_rl.stages.audit_packages
 
 # Parts of the study that are not there yet say so, rather than do half of it.
 .PHONY: ablation
