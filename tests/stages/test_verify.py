@@ -185,12 +185,16 @@ def shift(frame, method, by, column="success_rate"):
 @pytest.mark.parametrize(
     ("by", "same"), [(0.9 * TOLERANCE, True), (1.1 * TOLERANCE, False), (-1.1 * TOLERANCE, False)]
 )
-def test_estimates_of_another_machine_are_held_to_the_tolerance(fresh, by, same):
+def test_estimates_of_another_machine_are_held_to_the_tolerance(fresh, by, same, capsys):
     edit_table(fresh / "runs.csv", lambda frame: shift(frame, "grpo_dense", by))
     edit_table(fresh / "curves.csv", lambda frame: shift(frame, "rft", by, "val_success_rate"))
     assert wrong(compare_results(RESULTS, fresh, TASKS)).keys() == {"runs.csv", "curves.csv"}
     found = wrong(compare_results(RESULTS, fresh, TASKS, elsewhere=True))
     assert found.keys() == (set() if same else {"runs.csv", "curves.csv"})
+    # The largest difference is told, whether or not it counts.
+    assert tell(RESULTS, fresh, TASKS, elsewhere=True) is same
+    told = next(line for line in capsys.readouterr().out.splitlines() if "runs.csv" in line)
+    assert "grpo_dense" in told and "mean" in told
     if not same:
         # Two tasks, two splits, two decodings; one curve on either task.
         assert found["runs.csv"].different == 8 and found["curves.csv"].different == 2
@@ -336,6 +340,15 @@ def test_a_folder_with_other_files_is_left_alone(fresh, tmp_path, no_run, capsys
     assert asked(folder=fresh) == 2
     assert "holds other files" in one_line(capsys) and not calls
     assert (fresh / "runs.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("folder", "told"), [("src/agent_rl/new", "lies in src"), ("README.md", "is a file")]
+)
+def test_a_folder_that_cannot_be_used_is_refused(fresh, no_run, capsys, folder, told):
+    calls = no_run(fresh)
+    assert asked(folder=folder) == 2
+    assert told in one_line(capsys) and not calls and not Path("src/agent_rl/new").exists()
 
 
 def test_an_interrupted_run_is_taken_up_and_a_finished_one_made_anew(tmp_path):

@@ -49,7 +49,7 @@ class FileComparison:
     missing: int = 0
     """Rows that only one side has."""
     worst: str = ""
-    """Where the largest difference is, and what it is."""
+    """Where the largest difference is, and what it is; one that counts comes first."""
     size: float = 0.0
     """The largest difference; infinite where no number can say it."""
 
@@ -59,7 +59,7 @@ class FileComparison:
 
     def __add__(self, other: FileComparison) -> FileComparison:
         """Both checks of one file in one."""
-        larger = max(self, other, key=lambda found: (bool(found.worst), found.size))
+        larger = max(self, other, key=lambda found: (not found.same, found.size))
         return FileComparison(
             self.name,
             self.rows + other.rows,
@@ -89,6 +89,7 @@ def compare_rows(
     *,
     columns: Collection[str] | None = None,
     tolerance: float = 0.0,
+    accepted: Collection[Row] = (),
 ) -> FileComparison:
     """Compare rows of equal keys.
 
@@ -98,30 +99,38 @@ def compare_rows(
         fresh: the same of the new run.
         columns: compare these only.
         tolerance: largest absolute difference of two numbers that still counts as identical.
+        accepted: keys whose rows count as identical, however large the difference of numbers.
     """
     missing = [key for key in committed if key not in fresh]
     extra = [key for key in fresh if key not in committed]
-    different, worst, size = 0, "", 0.0
+    different, worst, largest = 0, "", (False, 0.0)
     for key in (key for key in committed if key in fresh):
-        left, right = committed[key], fresh[key]
-        cells = [
-            (difference(left.get(column, ""), right.get(column, "")), column)
-            for column in dict.fromkeys([*left, *right])
-            if columns is None or column in columns
-        ]
-        largest, column = max(cells, key=lambda cell: cell[0], default=(0.0, ""))
-        if largest > tolerance:
-            different += 1
-            if largest > size:
-                size = largest
-                values = f"{left.get(column) or 'empty'} -> {right.get(column) or 'empty'}"
-                worst = f"{_words(key)}: {column} {values}"
-    if not worst and (missing or extra):
+        size, column = _largest(committed[key], fresh[key], columns)
+        wrong = size > tolerance and (key not in accepted or math.isinf(size))
+        different += wrong
+        if (wrong, size) > largest:
+            largest = (wrong, size)
+            old, new = (rows[key].get(column) or "empty" for rows in (committed, fresh))
+            worst = f"{_words(key)}: {column} {old} -> {new}"
+    if not different and (missing or extra):
         side = "not in the new run" if missing else "only in the new run"
         worst = f"{_words((missing or extra)[0])}: {side}"
     rows = len(committed) + len(extra)
     absent = len(missing) + len(extra)
-    return FileComparison(name, rows, rows - absent - different, different, absent, worst, size)
+    same = rows - absent - different
+    return FileComparison(name, rows, same, different, absent, worst, largest[1])
+
+
+def _largest(
+    left: Mapping[str, str], right: Mapping[str, str], columns: Collection[str] | None
+) -> tuple[float, str]:
+    """The largest difference of two rows and its column."""
+    cells = [
+        (difference(left.get(column, ""), right.get(column, "")), column)
+        for column in dict.fromkeys([*left, *right])
+        if columns is None or column in columns
+    ]
+    return max(cells, key=lambda cell: cell[0], default=(0.0, ""))
 
 
 def _words(key: Row) -> str:

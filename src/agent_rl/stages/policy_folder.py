@@ -98,9 +98,8 @@ def check_adapters(folder: Path) -> None:
             pass
     except (OSError, SafetensorError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(
-            f"{path} cannot be read ({reason}); name a folder that training wrote"
-        ) from (error)
+        told = f"{path} cannot be read ({reason}); name a folder that training wrote"
+        raise UserError(told) from error
 
 
 def _base_folder(artifacts: Artifacts) -> Path:

@@ -90,18 +90,15 @@ Rates = dict[Row, list[Mapping[str, str]]]
 
 def compare_estimates(name: str, committed: Rates, fresh: Rates) -> FileComparison:
     """Hold the mean over seeds of every group to the committed interval and the tolerance."""
-    rows: dict[Row, dict[str, str]] = {}
-    other: dict[Row, dict[str, str]] = {}
-    for key, group in committed.items():
-        rows[key] = {"mean": ""}
-        if key in fresh:
-            left, right = _estimate(group), _estimate(fresh[key])
-            rows[key] = {"mean": _text(left.value)}
-            inside = left.has_interval and left.low <= right.value <= left.high
-            other[key] = rows[key] if inside else {"mean": _text(right.value)}
-    for key in fresh.keys() - committed.keys():
-        other[key] = {"mean": ""}
-    return compare_rows(name, rows, other, tolerance=TOLERANCE)
+    old = {key: _estimate(group) for key, group in committed.items()}
+    new = {key: _estimate(group) for key, group in fresh.items()}
+    inside = {
+        key
+        for key in old.keys() & new.keys()
+        if old[key].has_interval and not old[key].excludes(new[key].value)
+    }
+    left, right = ({k: {"mean": _text(e.value)} for k, e in side.items()} for side in (old, new))
+    return compare_rows(name, left, right, tolerance=TOLERANCE, accepted=inside)
 
 
 def _text(value: float) -> str:

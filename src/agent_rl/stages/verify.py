@@ -38,7 +38,7 @@ from agent_rl.stages.comparison import (
     task_part,
 )
 from agent_rl.stages.params import compose_study
-from agent_rl.stages.smoke import run_pipeline
+from agent_rl.stages.smoke import COPIED, run_pipeline
 from agent_rl.stages.tolerance import ROUNDING, TOLERANCE, certain_part, compare_elsewhere
 
 FOLDER = Path(".work") / "verify"
@@ -135,9 +135,9 @@ def version_notes(committed: Path, fresh: Path) -> list[str]:
     ]
 
 
-def table_text(found: Sequence[FileComparison]) -> str:
-    """The comparison as an aligned table."""
-    head = ("file", "compared", "identical", "different", "missing", "worst difference, and where")
+def table_text(found: Sequence[FileComparison], same: str) -> str:
+    """The comparison as an aligned table; ``same`` heads the rows without a fault."""
+    head = ("file", "compared", same, "different", "missing", "worst difference, and where")
     rows = [
         (f.name, str(f.rows), str(f.identical), str(f.different), str(f.missing), f.worst)
         for f in found
@@ -158,6 +158,12 @@ def prepare_folder(folder: Path, asked: dict[str, Any]) -> bool:
     Raises: UserError when the folder holds anything else.
     """
     marker = folder / MARKER
+    place = folder.resolve()
+    for name in COPIED:
+        if place.is_relative_to(Path(name).resolve()):
+            raise UserError(f"--folder {folder}: lies in {name}, which is copied; name another one")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--folder {folder}: is a file; name an empty folder or a new one")
     if folder.exists() and any(folder.iterdir()):
         if not marker.exists():
             raise UserError(
@@ -224,7 +230,7 @@ def tell(committed: Path, fresh: Path, tasks: Sequence[str], *, elsewhere: bool)
             f"another machine: estimates within the committed 95% interval or {TOLERANCE:g}, "
             f"what no model touches within {ROUNDING:g}, counts exactly"
         )
-    print(table_text(found))
+    print(table_text(found, "agree" if elsewhere else "identical"))
     notes = version_notes(committed, fresh)
     if notes:
         print(f"note: other versions of packages: {', '.join(notes)}")
