@@ -247,6 +247,27 @@ def episodes_for():
 
 
 @pytest.fixture(scope="session")
+def said():
+    """Positions of what the agent said in an episode, counted from its texts and not its mask."""
+
+    def positions(trajectory, chat):
+        found, at, closed = [], 0, True
+        for index, turn in enumerate(trajectory.turns):
+            read = (
+                chat.observe(turn.observation, closed=closed)
+                if index
+                else chat.opening(turn.observation)
+            )
+            at += len(read)
+            found += range(at, at + len(turn.token_ids))
+            at += len(turn.token_ids)
+            closed = turn.token_ids[-1] == chat.end_id
+        return np.array(found, dtype=np.int64)
+
+    return positions
+
+
+@pytest.fixture(scope="session")
 def quiet_torch():
     """The settings that every process of the study runs under."""
     from agent_rl.parallel import prepare_process

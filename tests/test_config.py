@@ -305,6 +305,28 @@ def test_p46_discounted_shaping_under_an_undiscounted_sum_is_refused():
         study_from(content, "p")
 
 
+def refused(key, value):
+    content = composed()
+    put(content, key, value)
+    with pytest.raises(UserError) as refusal:
+        study_from(content, "params")
+    return str(refusal.value)
+
+
+def test_p31_a_group_of_one_is_refused_before_anything_is_played():
+    assert "a group of one has no baseline" in refused(f"{GRPO}.group_size", 1)
+    assert "a group needs two members" in refused("collect.group_size", 1)
+
+
+def test_p40_a_truncated_or_greedy_sampler_is_refused_in_training():
+    assert "renormalises" in refused(f"{GRPO}.top_p", 0.9)
+    assert "must be positive" in refused(f"{GRPO}.temperature", 0.0)
+
+
+def test_p41_dropout_is_refused():
+    assert "dropout makes the sampler and the trainer disagree" in refused("model.dropout", 0.1)
+
+
 @pytest.mark.parametrize(
     ("override", "told"),
     [

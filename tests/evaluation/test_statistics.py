@@ -99,7 +99,7 @@ def test_paired_difference_equals_the_paired_t_test_of_scipy():
     assert (estimate.low, estimate.high) == pytest.approx((interval.low, interval.high), abs=1e-12)
 
 
-def test_pairs_are_made_by_seed_not_by_position():
+def test_p68_pairs_are_made_by_seed_not_by_position():
     left = {0: 0.5, 1: 0.6, 2: 0.9}
     right = {2: 0.8, 0: 0.4, 7: 0.0}
     estimate = st.paired_difference(left, right)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from agent_rl.reporting import sections, style, summary
+from agent_rl.reporting import prose, sections, style, summary
 from agent_rl.reporting.document import Bullets, Missing, Paragraph, Table, html_text, markdown_cell
 from agent_rl.reporting.drawing import mean_curve, spread
 from agent_rl.reporting.figures import Gap
@@ -206,3 +206,70 @@ def test_stages_are_those_of_the_design():
 def test_ceiling_is_unknown_without_an_oracle(results, edit_results):
     edit_results(results, "runs", lambda frame: frame[frame.method != "oracle"])
     assert math.isnan(summary.ceiling_fraction(load_results(results), "babyai", "sft"))
+
+
+def test_p54_a_run_is_judged_by_its_end_and_not_by_its_best_moment(results, edit_results):
+    def peak(frame):
+        own = (frame.method == "grpo_sparse") & (frame.val_success_rate != "")
+        frame.loc[own, "val_success_rate"] = "0.1"
+        frame.loc[own & (frame["update"] == "5"), "val_success_rate"] = "1.0"
+
+    edit_results(results, "curves", peak)
+    loaded = load_results(results)
+    assert summary.final_validation(loaded, "babyai", "grpo_sparse") == pytest.approx(0.1)
+    assert summary.best_rl(loaded, "babyai") == ("grpo_shaped", "validation")
+
+
+def test_p54_the_arm_that_is_best_on_test_is_not_chosen_for_that(results, edit_results):
+    def lucky(frame):
+        frame.loc[frame.method == "grpo_dense", "successes"] = "400"
+        frame.loc[frame.method == "grpo_dense", "success_rate"] = "1.0"
+
+    edit_results(results, "runs", lucky)
+    assert summary.best_rl(load_results(results), "babyai") == ("grpo_shaped", "validation")
+
+
+def few_groups(shift, noise):
+    """Rates of two arms whose difference is small beside its spread, or not."""
+
+    def set_rates(frame):
+        for seed in range(8):
+            wins = {"dpo": 160, "grpo_shaped": 160 + shift + (-1) ** seed * noise}
+            for arm, count in wins.items():
+                rows = (frame.method == arm) & (frame.seed == str(seed))
+                frame.loc[rows, "successes"] = str(count)
+                frame.loc[rows, "success_rate"] = str(count / 400)
+
+    return set_rates
+
+
+def test_p60_no_difference_is_claimed_where_the_interval_holds_both_signs(results, edit_results):
+    edit_results(results, "runs", few_groups(4, 40))
+    flat = summary.contrast(load_results(results), "babyai", "grpo_shaped", "dpo")
+    assert flat.estimate.low < 0 < flat.estimate.high and flat.word == "inconclusive"
+    assert "no effect" not in prose.claim(flat) and "inconclusive" in prose.claim(flat)
+
+
+def test_p60_too_few_seeds_decide_nothing_however_large_the_difference(
+    tmp_path, make_results, edit_results
+):
+    few = make_results(tmp_path / "few", seeds=5)
+    edit_results(few, "runs", few_groups(200, 1))
+    found = summary.contrast(load_results(few), "babyai", "grpo_shaped", "dpo")
+    assert found.estimate.low > 0.4 and found.word == "descriptive" and math.isnan(found.p_value)
+
+
+def test_p68_a_failed_run_takes_its_pair_along_and_moves_no_other(results, edit_results):
+    def ladder(frame):
+        for seed in range(8):
+            for arm, wins in (("dpo", 100 + 20 * seed), ("grpo_shaped", 140 + 20 * seed)):
+                rows = (frame.method == arm) & (frame.seed == str(seed))
+                frame.loc[rows, "successes"] = str(wins)
+                frame.loc[rows, "success_rate"] = str(wins / 400)
+        gone = (frame.method == "dpo") & (frame.seed == "0")
+        frame.loc[gone, "status"] = "failed"
+
+    edit_results(results, "runs", ladder)
+    found = summary.contrast(load_results(results), "babyai", "grpo_shaped", "dpo")
+    assert found.estimate.n == 7
+    assert found.estimate.value == pytest.approx(0.1) == found.estimate.low

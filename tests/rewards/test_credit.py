@@ -145,6 +145,24 @@ def test_p31_a_group_of_one_is_refused(credit):
 
 
 @pytest.mark.parametrize("credit", ["trajectory", "turn"])
+@pytest.mark.parametrize("normalisation", ["group", "batch", "none"])
+def test_p31_a_group_that_shrank_to_one_member_gets_0_and_not_its_raw_reward(credit, normalisation):
+    # The second group shows that the batch is alive; in the first all others crashed.
+    facts = facts_of([2, 2, 2, 1, 1], [0, 0, 0, 1, 1], crashed=[False, True, True, False, False])
+    earned = np.array([[0.0, 1.0], [0, 0], [0, 0], [1.0, 0], [0, 0]])
+    result = advantages(facts, earned, credit=credit, normalisation=normalisation)
+    assert not result[:3].any() and result[3:].any()
+
+
+def test_p34_a_turn_without_reward_still_costs_its_discount():
+    facts = facts_of([3, 3])
+    earned = last_turn([3, 3], [1.0, 0.0])
+    assert returns_to_go(earned, 0.5)[0].tolist() == [0.25, 0.5, 1.0]
+    result = advantages(facts, earned, credit="turn", gamma=0.5, normalisation="none")
+    assert result[0] == pytest.approx([0.125, 0.25, 0.5])
+
+
+@pytest.mark.parametrize("credit", ["trajectory", "turn"])
 @pytest.mark.parametrize("turns_before_the_crash", [0, 2])
 def test_p27_a_crash_leaves_the_baseline_as_it_was_and_gets_0(credit, turns_before_the_crash):
     lengths, outcomes = [2, 3, 3], [1.0, 0.0, 0.0]
@@ -245,6 +263,22 @@ def test_p23_a_group_is_scored_by_its_own_members_only(case, credit, normalisati
         facts, np.vstack([earned, other]), credit=credit, normalisation=normalisation
     )
     assert together[: len(lengths)] == pytest.approx(alone, abs=0)
+
+
+@pytest.mark.parametrize("credit", ["trajectory", "turn"])
+@pytest.mark.parametrize("normalisation", ["group", "batch", "none"])
+def test_p23_members_are_found_wherever_they_stand_in_the_batch(credit, normalisation):
+    rng = np.random.default_rng(0)
+    lengths, groups = rng.integers(1, 6, size=15), np.repeat([7, 3, 11, 4], [2, 5, 3, 5])
+    earned = rng.normal(size=(15, 5)) * (np.arange(5) < lengths[:, None])
+    order = rng.permutation(15)
+    options = {"credit": credit, "normalisation": normalisation}
+    straight = advantages(facts_of(lengths, groups), earned, **options)
+    mixed = advantages(facts_of(lengths[order], groups[order]), earned[order], **options)
+    assert mixed == pytest.approx(straight[order], abs=1e-12)
+    first = advantages(facts_of(lengths[:2]), earned[:2], credit=credit, normalisation="none")
+    if normalisation == "none":  # and the groups are those of the ids
+        assert straight[:2] == pytest.approx(first)
 
 
 def test_p34_turn_credit_by_hand_with_one_member_left():

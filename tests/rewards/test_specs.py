@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.rewards.facts import make_facts
 
 from agent_rl.errors import UserError
-from agent_rl.rewards import REWARDS, find_reward, returns, rewards, spec
+from agent_rl.rewards import REWARDS, Reward, find_reward, returns, rewards, spec
 from agent_rl.rewards.credit import returns_to_go
 from agent_rl.rewards.specs import shaping_potential
 
@@ -153,3 +153,26 @@ def test_p44_dense_and_sparse_cannot_grow_by_going_round_in_circles(distances, t
             total(name, distances, 40),
         )
         assert longer <= plain + 1e-12
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(walk(), min_size=2, max_size=5))
+def test_p66_no_episode_is_paid_for_the_padding_that_a_longer_neighbour_gives_it(walks):
+    def generous(facts, config):
+        return np.ones(facts.alive.shape)
+
+    REWARDS["generous"] = Reward(generous, lambda horizon, config: float(horizon))
+    try:
+        earned = returns(spec("generous"), facts_of(walks, 12))
+    finally:
+        del REWARDS["generous"]
+    assert earned.tolist() == [len(distances) - 1 for distances in walks]
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.9, 0.5])
+def test_p46_shaping_and_the_summed_return_share_their_gamma(gamma):
+    facts = facts_of([[3, 2, 1, 0], [3, 4, 5, 5], [3, 2, np.inf]], 12)
+    apart = returns(spec("shaped", gamma=gamma), facts) - returns(
+        spec("sparse", gamma=gamma), facts
+    )
+    assert apart == pytest.approx([0.5] * 3, abs=1e-12)  # k, whatever the agent did

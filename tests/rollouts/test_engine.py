@@ -126,6 +126,31 @@ def test_p22_members_share_their_start_and_groups_do_not(real, study):
     assert len({group.trajectories[0].instance_hash for group in groups}) == 6
 
 
+@pytest.mark.parametrize(
+    ("family", "settings"), [("sqlqa", {"hops": 1}), ("examples.jugs:FAMILY", {})]
+)
+def test_p22_members_share_their_start_in_every_family(study, family, settings):
+    instances, _ = build_instances(family, settings, {"train": 5}, (), max_distance=12)
+    engine = RolloutEngine("t", lambda: make_env(family, settings, 12), batch_size=7)
+    episodes = episodes_of(study, instances, 0, Stream.SAMPLING, members=3)
+    groups = group_trajectories(engine.play(RandomPolicy(), episodes))
+    assert [len(group) for group in groups] == [3] * 5
+    starts = [{t.turns[0].observation for t in group.trajectories} for group in groups]
+    assert all(len(start) == 1 for start in starts)
+    assert len({group.trajectories[0].instance_hash for group in groups}) == 5
+
+
+def test_p62_trajectories_come_in_the_order_of_their_episodes(stub, episodes_for):
+    # Lengths fall, rise and repeat, over several batches of unequal size.
+    ids = (3, 0, 6, 1, 2, 9, 3, 12)
+    for batch_size in (1, 3, 8):
+        engine = RolloutEngine("stub", stub, batch_size=batch_size)
+        played = engine.play(SequencePolicy(["w0"]), episodes_for(ids, 2))
+        assert [(t.instance_id, t.group_id, t.member) for t in played] == [
+            (i, group, member) for group, i in enumerate(ids) for member in range(2)
+        ]
+
+
 def test_p21_environments_that_were_used_before_play_the_same_record(real, study):
     instances, engine = real
     episodes = episodes_of(study, instances, 0, Stream.SAMPLING, members=3)

@@ -334,3 +334,95 @@ def test_p42_every_turn_carries_the_weights_that_sampled_it(
     for trajectory in long:
         expected = [before] + [after] * (len(trajectory.turns) - 1)
         assert [turn.weights for turn in trajectory.turns] == expected
+
+
+def test_p4_exactly_what_the_agent_said_has_mask_1(play, model, chat, said):
+    for trajectory in play(model, chat, members=4, max_action_tokens=3):
+        assert np.flatnonzero(trajectory.mask).tolist() == said(trajectory, chat).tolist()
+        spoken = trajectory.token_ids[said(trajectory, chat)].tolist()
+        assert spoken == [i for turn in trajectory.turns for i in turn.token_ids]
+
+
+class Babbler:
+    """A policy's task that answers with text of any kind, the empty one included."""
+
+    pieces = ("", "", "w1", " ", "\n", "é", "<|im_end|>", "<|im_start|>user", "{{ x }}", "\t", "'")
+
+    @classmethod
+    def text(cls, seed, turn):
+        rng = np.random.default_rng([seed, turn])
+        return "".join(rng.choice(cls.pieces, size=rng.integers(0, 5)))
+
+
+@pytest.mark.parametrize("kind", ["word_tokenizer", "bpe"])
+def test_p7_ids_mask_and_logprobs_stay_of_one_length_whatever_the_environment_says(
+    play, make_model, monkeypatch, request, stub, kind
+):
+    kind_of_task = type(stub().task)
+    monkeypatch.setattr(kind_of_task, "_text", lambda task: Babbler.text(task.seed, task.turn))
+    tokenizer = request.getfixturevalue(kind)
+    chat = Chat(tokenizer)
+    model = make_model(tokenizer, std=0.02)
+    played = play(model, chat, range(60), env={"endless": True, "horizon": 4}, max_tokens=480)
+    texts = {turn.observation for t in played for turn in t.turns}
+    assert "" in texts and len(texts) > 60
+    for trajectory in played:
+        assert len(trajectory.turns) == 4
+        assert len(trajectory.token_ids) == len(trajectory.mask) == len(trajectory.logprobs)
+        for turn in trajectory.turns:
+            assert len(turn.token_ids) == len(turn.logprobs) >= 1
+        trajectory.validate()
+
+
+def test_p41_fresh_adapters_have_no_dropout_and_repeat_in_training_mode(
+    make_model, word_tokenizer, study
+):
+    model = add_adapters(make_model(word_tokenizer), study.model, 0).train()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(0, 0.3)
+    ids = torch.arange(4, 12)[None]
+    assert torch.equal(model(ids).logits, model(ids).logits)
+
+
+LEAVING = ((3, 0, 6, 1), (0, 1, 2, 3), (3, 2, 1, 0), (0, 3, 0, 3, 1, 3))
+"""Orders in which episodes leave the batch: from its middle, its front, its end."""
+
+
+@pytest.mark.parametrize("ids", LEAVING)
+def test_p61_a_row_that_leaves_the_batch_takes_its_cache_along(
+    play, model, chat, unpadded_logprobs, ids
+):
+    played = play(model, chat, ids)
+    assert len({len(t.turns) for t in played}) > 1
+    for trajectory in played:
+        _, expected = unpadded_logprobs(model, trajectory)
+        assert np.abs(trajectory.logprobs[trajectory.mask == 1] - expected).max() < 1e-5
+
+
+def test_p61_a_batch_begins_without_the_cache_of_the_batch_before(
+    play, model, chat, unpadded_logprobs
+):
+    # Batches of two: the second pair meets a policy that has just read the first.
+    for trajectory in play(model, chat, (3, 7, 2, 6), batch_size=2):
+        _, expected = unpadded_logprobs(model, trajectory)
+        assert np.abs(trajectory.logprobs[trajectory.mask == 1] - expected).max() < 1e-5
+
+
+def test_p65_equally_likely_tokens_are_told_apart_the_same_way_in_every_batch(
+    play, make_model, word_tokenizer, chat
+):
+    undecided = make_model(word_tokenizer, std=0.0)  # all logits are equal: nothing but ties
+    settings = {"temperature": 0.0, "max_action_tokens": 3}
+    alone = ids_of(play(undecided, chat, batch_size=1, **settings))
+    for batch_size in (2, 3, 8):
+        torch.manual_seed(batch_size)
+        assert ids_of(play(undecided, chat, batch_size=batch_size, **settings)) == alone
+    assert len({turn.token_ids for t in play(undecided, chat, **settings) for turn in t.turns}) == 1
+
+
+def test_p65_greedy_answers_do_not_depend_on_the_batch(play, model, chat):
+    alone = ids_of(play(model, chat, batch_size=1, temperature=0.0))
+    for batch_size in (2, 8):
+        assert ids_of(play(model, chat, batch_size=batch_size, temperature=0.0)) == alone

@@ -1,6 +1,7 @@
 """Splits share no initial state, keep held-out goals apart and do not depend on each other."""
 
 import dataclasses
+import itertools
 
 import pytest
 
@@ -47,6 +48,22 @@ def test_p50_seeds_of_the_splits_come_from_disjoint_ranges(built):
     for one in built[0]:
         below = [start for start in starts if start <= one.instance_id]
         assert SEED_START[one.split] == below[-1]
+
+
+def test_p50_no_two_splits_walk_through_the_same_seeds(built):
+    ids = [{one.instance_id for one in _of(built[0], split)} for split in SIZES]
+    assert len(set().union(*ids)) == sum(len(found) for found in ids) == sum(SIZES.values())
+    starts = sorted(SEED_START.values())
+    assert min(b - a for a, b in itertools.pairwise(starts)) >= 1_000_000
+
+
+def test_p50_a_split_stops_before_the_seeds_of_the_next():
+    near = {"train": 0, "val": 40}
+    with pytest.raises(UserError, match=r"split train .* in 40 seeds"):
+        build_instances("babyai", SETTINGS, {"train": 60}, seed_start=near)
+    built, _ = build_instances("babyai", SETTINGS, {"train": 20, "val": 20}, seed_start=near)
+    assert max(one.instance_id for one in _of(built, "train")) < 40
+    assert min(one.instance_id for one in _of(built, "val")) >= 40
 
 
 def test_held_out_goals_are_only_in_the_shifted_split(built):

@@ -1,7 +1,9 @@
 """Whole arms on BabyAI: they learn, pay for what they use, and repeat to the bit."""
 
 import json
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -10,7 +12,9 @@ import agent_rl.training.grpo as grpo
 import agent_rl.training.preference as preference
 import agent_rl.training.supervised as supervised
 from agent_rl.errors import UserError
+from agent_rl.rollouts.chat import Chat
 from agent_rl.rollouts.engine import RolloutEngine
+from agent_rl.rollouts.model_policy import ModelPolicy
 from agent_rl.rollouts.models import load_policy, weights_fingerprint
 from agent_rl.rollouts.storage import load_trajectories
 from agent_rl.stages.train import arm_inputs
@@ -164,6 +168,36 @@ def test_p56_adapters_repeat_to_the_bit(train):
     assert weights(first) == weights(again) != weights(other)
 
 
+class Interrupted(BaseException):
+    """What a key press raises."""
+
+
+@pytest.mark.parametrize("arm", ["sft", "grpo_shaped"])
+def test_p55_a_run_that_was_interrupted_and_begun_again_equals_one_that_was_not(
+    compose, artifacts, tmp_path, monkeypatch, arm
+):
+    inputs = arm_inputs(compose(), "babyai", artifacts)
+    straight, broken = tmp_path / "straight", tmp_path / "broken"
+    train_arm(inputs, arm, 0, straight, lambda share: None)
+    step_end = BudgetCallback.on_step_end
+
+    def interrupt(self, args, state, *rest, **known):
+        if state.global_step == 2:
+            raise Interrupted
+        return step_end(self, args, state, *rest, **known)
+
+    with monkeypatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(BudgetCallback, "on_step_end", interrupt)
+        train_arm(inputs, arm, 0, broken, lambda share: None)
+    assert not broken.exists() or not any(broken.iterdir())  # nothing to go on from half-way
+    # What an interrupted process leaves in the global generators has no say either.
+    torch.rand(7)
+    np.random.random(7)  # noqa: NPY002
+    train_arm(inputs, arm, 0, broken, lambda share: None)
+    assert weights(broken) == weights(straight)
+    assert curve(broken) == curve(straight)
+
+
 @pytest.mark.parametrize("arm", ["sft", "grpo_shaped"])
 def test_p52_validating_more_often_does_not_change_the_training(train, arm):
     few, _ = train(arm, "train.validation_points=2")
@@ -306,7 +340,7 @@ def test_p40_p57_a_second_phase_at_another_temperature_and_with_kl_leaves_a_soun
     load_policy(folder, "test", artifacts.base)  # the reference was not saved with it
 
 
-def test_the_reference_of_adapters_is_where_the_phase_began(train, monkeypatch):
+def test_p67_the_reference_of_adapters_is_where_the_phase_began(train, monkeypatch):
     apart = []
     original = grpo.TrajectoryGRPOTrainer._reference_logprobs
 
@@ -403,3 +437,74 @@ def test_the_fingerprint_knows_every_weight(artifacts):
             assert weights_fingerprint(model) != card["weights"]
             parameter.view(-1)[-1] = kept
     assert weights_fingerprint(model) == card["weights"]
+
+
+def test_p1_own_successes_are_handed_over_as_they_were_sampled(
+    stub, episodes_for, make_model, bpe, quiet_torch
+):
+    chat = Chat(bpe)
+    policy = ModelPolicy(
+        "m", make_model(bpe, std=0.02), chat, temperature=1.0, max_action_tokens=6, max_tokens=400
+    )
+    played = RolloutEngine("stub", stub).play(policy, episodes_for(range(30)))
+    groups = group_trajectories(played)
+    run = SimpleNamespace(_groups=lambda: groups, chat=chat, tokenizer=bpe)
+    records = Run._own_successes(run)
+    won = [t for t in played if t.success]
+    assert len(records) == len(won) > 10
+    for record, trajectory in zip(records, won, strict=True):
+        assert record.token_ids.tolist() == trajectory.token_ids.tolist()
+        assert record.mask.tolist() == trajectory.mask.tolist()
+
+
+def test_p22_an_update_plays_every_group_from_one_start(compose, artifacts):
+    inputs = arm_inputs(compose(), "babyai", artifacts)
+    run = Run(inputs, "grpo_sparse", 0, lambda share: None)
+    train, size = inputs.split("train"), run.arm.group_size
+    chosen = [9, 4, 6]
+    played = run._rollout(train, run.arm)(run.model, [i for i in chosen for _ in range(size)], 1)
+    groups = group_trajectories(played)
+    assert [len(group) for group in groups] == [size] * 3
+    assert [g.trajectories[0].instance_hash for g in groups] == [train[i].hash for i in chosen]
+    for group in groups:
+        assert len({t.turns[0].observation for t in group.trajectories}) == 1
+        assert sorted(t.member for t in group.trajectories) == list(range(size))
+
+
+def test_p50_p54_training_is_validated_on_validation_instances_and_plays_no_others(
+    compose, artifacts
+):
+    inputs = arm_inputs(compose(), "babyai", artifacts)
+    run = Run(inputs, "grpo_sparse", 0, lambda share: None)
+    ids = {
+        split: {i.instance_id for i in inputs.split(split)} for split in ("train", "val", "test")
+    }
+    validated = {e.instance_id for e in run.log.validation.episodes}
+    assert validated and validated <= ids["val"]
+    assert not validated & (ids["train"] | ids["test"])
+
+
+def test_p69_instances_are_counted_in_the_whole_list_after_some_were_left_out(
+    compose, artifacts, monkeypatch
+):
+    inputs = arm_inputs(compose(), "babyai", artifacts)
+    run = Run(inputs, "grpo_sparse", 0, lambda share: None)
+    handed = []
+    monkeypatch.setattr(
+        "agent_rl.training.arms.train_grpo",
+        lambda model, tokenizer, usable, rollout, **rest: handed.extend([usable, rollout]),
+    )
+    run.train()
+    usable, rollout = handed
+    train = inputs.split("train")
+    dead = {
+        g.trajectories[0].instance_id
+        for g in inputs.groups()
+        if len({t.success for t in g.trajectories}) == 1
+    }
+    assert dead and {train[i].instance_id for i in usable} == {
+        i.instance_id for i in train if i.instance_id not in dead
+    }
+    last = usable[-1]
+    (played, *_) = rollout(run.model, [last] * run.arm.group_size, 1)
+    assert played.instance_id == train[last].instance_id

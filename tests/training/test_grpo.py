@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import torch
 from datasets import Dataset
 
 import agent_rl.training.grpo as grpo
-from agent_rl.rewards import episode_facts, scoring
+from agent_rl.rewards import episode_facts, scoring, spec
+from agent_rl.rewards.specs import shaping_potential
 from agent_rl.rollouts.models import weights_fingerprint
 from agent_rl.training.grpo import (
     TrajectoryGRPOTrainer,
@@ -243,6 +245,39 @@ def test_p4_advantages_at_the_environment_s_tokens_are_never_read(
     assert_close(grads, after_grads, 1e-9)
 
 
+@pytest.mark.parametrize("beta", [0.0, 0.3])
+@pytest.mark.parametrize("loss", ["dapo", "grpo", "dr_grpo"])
+def test_p4_nothing_but_what_the_agent_said_decides_loss_kl_and_entropy(
+    sample, model, make_trainer, grpo_arm, word_tokenizer, chat, said, loss, beta
+):
+    played = sample(model)
+    trainer = make_trainer(model, grpo_arm(loss=loss), played)
+    trainer.beta = beta
+    batch = training_batch(played, np.ones((16, 6)), word_tokenizer.pad_token_id)
+    batch["num_items_in_batch"], batch["row_share"] = torch.tensor(90), torch.tensor(1.0)
+    batch["ref_per_token_logps"] = torch.full_like(batch["advantages"], -2.0)
+    width = batch["prompt_ids"].size(1)
+    learns = torch.zeros(16, width + batch["completion_ids"].size(1), dtype=torch.bool)
+    for row, trajectory in enumerate(played):
+        places = said(trajectory, chat)
+        learns[row, places - places[0] + width - 1] = True
+
+    def perturb(output, where):
+        noise = torch.randn(output.shape, generator=torch.Generator().manual_seed(0))
+        return output + noise * where[..., None]
+
+    before, before_grads = summed(trainer, [batch])
+    entropy = trainer._entropy[-1]
+    hook = with_hidden(model, lambda output: perturb(output, ~learns))
+    after, after_grads = summed(trainer, [batch])
+    hook.remove()
+    assert after == before and trainer._entropy[-1] == entropy
+    assert_close(before_grads, after_grads, 1e-9)
+    hook = with_hidden(model, lambda output: perturb(output, learns))
+    assert abs(summed(trainer, [batch])[0] - before) > 1e-4
+    hook.remove()
+
+
 def test_p8_exactly_the_sampled_tokens_receive_gradient_in_the_first_turn_too(
     sample, model, make_trainer, grpo_arm, spread_rewards
 ):
@@ -286,6 +321,88 @@ def test_p13_the_environment_s_tokens_are_attended_to(
         earlier = sampled & (torch.arange(len(sampled)) < place)
         assert later.any() and apart[row][later].max() > 1e-4
         assert apart[row][earlier].max() < 1e-6
+
+
+def wavering(trajectory):
+    """The same episode with distances that differ between the members of a group, and no win."""
+    start = trajectory.turns[0].distance_before
+    walk = [start, *(start + (trajectory.member + t) % 3 for t in range(len(trajectory.turns)))]
+    turns = tuple(
+        dataclasses.replace(turn, distance_before=a, distance_after=b)
+        for turn, (a, b) in zip(trajectory.turns, itertools.pairwise(walk), strict=True)
+    )
+    return dataclasses.replace(trajectory, turns=turns, end=EndReason.TURN_LIMIT)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.8])
+def test_p46_training_discounts_returns_by_the_gamma_of_the_shaping(
+    sample, model, make_trainer, grpo_arm, gamma
+):
+    played = [wavering(t) for t in sample(model)]
+    arm = grpo_arm(reward=spec("shaped", scale=0.5, gamma=gamma))
+    arm = dataclasses.replace(
+        arm, credit=dataclasses.replace(arm.credit, name="turn", normalisation="none")
+    )
+    trainer, seen = make_trainer(model, arm, played), []
+    trainer._micro_batches = lambda trajectories, values, keep: seen.append(values) or []
+    trainer._collect([0] * 16)
+    # Nobody wins, so what is left of turn t under one and the same gamma is -k Phi(s_t).
+    facts = episode_facts(played)
+    left = -0.5 * shaping_potential(facts)[:, :-1]
+    expected = np.zeros_like(left)
+    for group in range(4):
+        rows = facts.groups == group
+        expected[rows] = np.where(facts.alive[rows], left[rows] - left[rows].mean(axis=0), 0)
+    assert np.abs(expected).max() > 0.05
+    assert seen[0] == pytest.approx(expected, abs=1e-9)
+
+
+def test_p48_the_logged_success_is_the_task_s_verdict_and_not_the_reward_s(
+    sample, model, make_trainer, grpo_arm, spread_rewards
+):
+    played = sample(model)
+    trainer = make_trainer(model, grpo_arm(), played)
+    trainer._collect([0] * 16)
+    row = trainer._log.rows[-1]
+    verdict = np.mean([t.end is EndReason.SUCCESS for t in played])
+    paid = (spread_rewards(None, episode_facts(played)).sum(axis=1) > 0).mean()
+    assert row["success_rate"] == verdict != paid
+
+
+@pytest.mark.parametrize("pieces", [(1, 1), (2, 2), (1, 4)])
+def test_p62_an_episode_keeps_its_own_advantage_through_shuffling_and_sorting(
+    sample, model, make_trainer, grpo_arm, pieces
+):
+    played = sample(model)
+    arm = grpo_arm(minibatches=pieces[0], micro_batches=pieces[1])
+    trainer = make_trainer(model, arm, played)
+    names = np.arange(1.0, 17.0)  # the advantage names the episode
+    batches = trainer._micro_batches(played, np.tile(names[:, None], (1, 6)), np.arange(16))
+    found = []
+    for batch in batches:
+        for row, mask in enumerate(batch["tool_mask"].bool()):
+            (name,) = set(batch["advantages"][row][mask].tolist())
+            own = played[int(name) - 1]
+            start = int(own.turn_spans[0][0])
+            width = len(own.token_ids) - start
+            assert batch["completion_ids"][row, :width].tolist() == own.token_ids[start:].tolist()
+            kept = batch["old_per_token_logps"][row, :width].numpy()
+            assert np.array_equal(kept, own.logprobs[start:])
+            found.append(name)
+    assert sorted(found) == names.tolist()
+    assert found != sorted(found)  # they were shuffled
+
+
+def test_p63_the_ledger_counts_the_tokens_of_episodes_and_no_padding(
+    sample, model, make_trainer, grpo_arm, spread_rewards
+):
+    played = sample(model)
+    trainer = make_trainer(model, grpo_arm(micro_batches=2), played)
+    batches = trainer._collect([0] * 16)
+    summed(trainer, batches)
+    real = sum(len(t.token_ids) for t in played)
+    assert trainer._log.ledger.trained_tokens == real
+    assert sum(b["prompt_ids"].numel() + b["completion_ids"].numel() for b in batches) > real
 
 
 def train(model, tokenizer, trajectories, arm, log, learning_rate=1.0, instances=4):
@@ -540,7 +657,7 @@ def test_the_settings_that_define_the_method_are_what_the_documentation_says(stu
     assert found == expected
 
 
-def test_the_reference_of_the_kl_is_the_policy_at_the_start_of_the_phase(
+def test_p67_the_reference_of_the_kl_is_the_policy_at_the_start_of_the_phase(
     sample, word_tokenizer, grpo_arm, make_log, spread_rewards, monkeypatch, make_model, tmp_path,
 ):  # fmt: skip
     from agent_rl.rollouts.models import load_model

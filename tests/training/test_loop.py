@@ -4,10 +4,12 @@ import dataclasses
 
 import pytest
 import torch
+from transformers import TrainerControl, TrainerState
 
 from agent_rl.training.ledger import Ledger
 from agent_rl.training.loop import (
     FLOOR,
+    BudgetCallback,
     common_arguments,
     loss_in_pieces,
     optimizer_and_schedule,
@@ -136,3 +138,32 @@ def test_p41_the_arguments_that_all_methods_share_switch_nothing_on(study):
     assert (found["bf16"], found["fp16"], found["gradient_checkpointing"]) == (False,) * 3
     assert (found["save_strategy"], found["eval_strategy"], found["report_to"]) == ("no", "no", [])
     assert (found["seed"], found["data_seed"]) == (3, 3)
+
+
+class Peak:
+    """Success on validation that is perfect half-way and poor at the end."""
+
+    def __init__(self):
+        self.rates = iter([0.2, 1.0, 0.6, 0.1])
+
+    def success_rate(self, model):
+        return next(self.rates)
+
+
+def test_p54_a_peak_on_validation_neither_ends_a_run_nor_is_gone_back_to(make_log):
+    log = make_log(budget=900, validation_points=4)
+    log.validation = Peak()
+    callback, control, model = BudgetCallback(log), TrainerControl(), torch.nn.Linear(2, 2)
+    log.validate(model, 0)
+    steps = 0
+    while not control.should_training_stop:
+        steps += 1
+        with torch.no_grad():
+            model.weight.fill_(steps)
+        log.ledger.trained_tokens += 100
+        callback.on_step_end(None, TrainerState(global_step=steps), control, model=model)
+        assert (model.weight == steps).all()
+    assert steps == 9
+    validated = [r["val_success_rate"] for r in log.rows if r["val_success_rate"] is not None]
+    assert validated == [0.2, 1.0, 0.6, 0.1]
+    assert (log.rows[-1]["update"], log.rows[-1]["val_success_rate"]) == (9, 0.1)

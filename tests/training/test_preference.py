@@ -2,11 +2,13 @@
 
 import copy
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+import agent_rl.training.loop as loop
 import agent_rl.training.preference as preference
 from agent_rl.training.preference import Pair, branch_pairs, branch_point, train_preference
 from agent_rl.trajectory import EndReason, Trajectory, TrajectoryGroup, Turn, group_trajectories
@@ -210,3 +212,17 @@ def test_training_raises_the_chosen_answer_over_the_rejected(
     before = margins()
     train(model, word_tokenizer, pairs, study, make_log(budget=20000))
     assert (margins() > before).mean() > 0.8
+
+
+def test_p35_a_batch_of_pairs_in_pieces_gives_the_update_of_the_whole(
+    pairs, make_model, word_tokenizer, study, make_log, monkeypatch
+):
+    like_length, trained = loop._like_length, []
+    assert len(pairs) % 5  # five pieces are of unequal size
+    for pieces in (1, 4, 5):
+        monkeypatch.setattr(loop, "_like_length", partial(like_length, pieces=pieces))
+        model = make_model(word_tokenizer)
+        log = make_log(budget=1, max_grad_norm=1e9)
+        train(model, word_tokenizer, pairs, study, log, batch_size=len(pairs))
+        trained.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert all((other - trained[0]).abs().max() < 1e-5 for other in trained[1:])

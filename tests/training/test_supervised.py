@@ -2,11 +2,13 @@
 
 import copy
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+import agent_rl.training.loop as loop
 import agent_rl.training.supervised as supervised
 from agent_rl.rollouts.chat import Chat
 from agent_rl.rollouts.engine import RolloutEngine
@@ -160,7 +162,7 @@ def test_p16_a_cut_action_teaches_its_tokens_but_not_the_end_that_it_never_said(
         assert row["input_ids"][after] == chat.end_id and row["labels"][after] == IGNORE
 
 
-def test_every_token_that_was_trained_on_is_on_the_ledger_and_no_padding(
+def test_p63_every_token_that_was_trained_on_is_on_the_ledger_and_no_padding(
     word_tokenizer, demonstrations, make_model, make_log, chat, seen
 ):
     log = make_log(budget=600)
@@ -195,3 +197,17 @@ def test_expert_records_with_other_text_are_written_anew(demonstrations, chat):
     )
     before, after = (written_tokens(t, chat).token_ids for t in (demonstrations[3], changed))
     assert (before != after).sum() == 1
+
+
+def test_p35_a_batch_in_pieces_gives_the_update_of_the_whole(
+    word_tokenizer, demonstrations, make_model, make_log, chat, monkeypatch
+):
+    records = [written_tokens(t, chat) for t in demonstrations]
+    assert len({int(r.mask.sum()) for r in records}) > 2  # a mean of means would differ
+    like_length, trained = loop._like_length, []
+    for pieces in (1, 2, 4):
+        monkeypatch.setattr(loop, "_like_length", partial(like_length, pieces=pieces))
+        model = make_model(word_tokenizer)
+        train(model, word_tokenizer, records, make_log(budget=1, max_grad_norm=1e9))
+        trained.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert all((other - trained[0]).abs().max() < 1e-6 for other in trained[1:])
