@@ -61,6 +61,10 @@ textworld: setup $(VENV)/.textworld ## one run on the optional TextWorld family,
 test: lint $(VENV)/.textworld ## lint, layer check and all tests, the smoke pipeline included
 	@AGENT_RL_REQUIRE_EXTRAS=1 python -m pytest -n 2 --dist loadfile
 
+.PHONY: test-slow
+test-slow: setup ## put known faults into copies of the package: the tests must catch each
+	@python -m pytest -m mutation -n 2
+
 .PHONY: lint
 lint: setup ## style, types, layers
 	@ruff check src tests examples benchmarks

@@ -10,7 +10,7 @@ from agent_rl.stages.report import BEGIN, END, write_headline
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = {"setup", "repro", "test", "smoke", "ablation", "tune", "report", "verify", "bench"}
-COMMANDS |= {"lint", "params", "help", "textworld", "licences", "audit-packages"}
+COMMANDS |= {"lint", "params", "help", "textworld", "licences", "audit-packages", "test-slow"}
 
 
 def make(*words):
