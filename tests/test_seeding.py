@@ -29,6 +29,13 @@ def test_p56_every_part_of_a_name_changes_what_is_drawn():
     assert len({integer_seed(*name) for name in names}) == len(names)
 
 
+def test_p52_no_two_purposes_share_a_stream():
+    # Two names of one number would be one member of the enumeration.
+    assert len(Stream.__members__) == len(set(Stream)) >= 8
+    assert sorted(int(s) for s in Stream) == list(range(len(Stream)))
+    assert (Stream.SAMPLING, Stream.EVALUATION) == (3, 4)  # part of every result: append only
+
+
 def test_p52_drawing_more_from_one_stream_leaves_the_others_as_they_were():
     def sampled(evaluations):
         found = []

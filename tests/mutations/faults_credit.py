@@ -1,11 +1,13 @@
 """From rewards to advantages and to a loss."""
 
 from tests.mutations.fault import (
+    ARMS,
     CONFIG,
     CREDIT,
     GRPO,
     PREFERENCE,
     SUPERVISED,
+    T_ARMS,
     T_CONFIG,
     T_CREDIT,
     T_DPO,
@@ -137,5 +139,13 @@ FAULTS = (
         ' * (len(piece["ref_chosen_logps"]) / count),\n',
         ",\n",
         (T_DPO + "test_p35_a_batch_of_pairs_in_pieces_gives_the_update_of_the_whole",),
+    ),
+    Fault(
+        "P29-instances",
+        "instances that the base never or always solved are played all the same",
+        ARMS,
+        "                if len({t.success for t in group.trajectories}) == 1\n",
+        "                if len({t.success for t in group.trajectories}) == 0\n",
+        (T_ARMS + "test_p29_p69_dead_instances_are_left_out_and_the_others_keep_their_numbers",),
     ),
 )

@@ -139,6 +139,14 @@ FAULTS = (
         ARMS,
         "            usable = [i for i in usable if train[i].instance_id not in dead]\n",
         "            usable = list(range(sum(i.instance_id not in dead for i in train)))\n",
-        (T_ARMS + "test_p69_instances_are_counted_in_the_whole_list_after_some_were_left_out",),
+        (T_ARMS + "test_p29_p69_dead_instances_are_left_out_and_the_others_keep_their_numbers",),
+    ),
+    Fault(
+        "P50-demonstrations",
+        "instances of other splits are demonstrated",
+        "agent_rl/stages/demos.py",
+        'if i.split == "train"]',
+        'if i.split != "shifted"]',
+        ("tests/stages/test_demos.py::test_p50_nothing_is_demonstrated_that_is_evaluated",),
     ),
 )

@@ -166,4 +166,29 @@ FAULTS = (
         "                        [trajectories[i] for i in rows], values[np.sort(rows)], ",
         (T_GRPO + "test_p62_an_episode_keeps_its_own_advantage_through_shuffling_and_sorting",),
     ),
+    Fault(
+        "P21-shared",
+        "all episodes of a batch share one environment",
+        ENGINE,
+        "            self._pool.append(self._make_env())\n",
+        "            self._pool.append(self._pool[0] if self._pool else self._make_env())\n",
+        (T_ENGINE + "test_p21_environments_of_one_batch_share_nothing",),
+    ),
+    Fault(
+        "P26-reset",
+        "an exception at the start becomes the first observation",
+        ENGINE,
+        '            slot.end, slot.error = EndReason.ERROR, f"{type(error).__name__}: {error}"\n'
+        "            return\n",
+        '            slot.observation = f"Error: {error}"\n            return\n',
+        (T_ENGINE + "test_p26_a_fault_at_reset_is_an_episode_without_turns",),
+    ),
+    Fault(
+        "P27-logged",
+        "crashes are in the logged mean reward",
+        GRPO,
+        "        totals = earned.sum(axis=1)[~facts.crashed]\n",
+        "        totals = earned.sum(axis=1)\n",
+        (T_GRPO + "test_p27_crashes_are_not_in_the_logged_reward",),
+    ),
 )

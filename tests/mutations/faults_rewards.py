@@ -4,10 +4,12 @@ from tests.mutations.fault import (
     CONFIG,
     CREDIT,
     GRPO,
+    JUDGE,
     SPECS,
     T_AUDIT,
     T_CONFIG,
     T_GRPO,
+    T_JUDGE,
     T_REPORT,
     T_SPECS,
     Fault,
@@ -144,6 +146,36 @@ FAULTS = (
         (
             "tests/evaluation/test_statistics.py::test_p68_pairs_are_made_by_seed_not_by_position",
             T_REPORT + "test_p68_a_failed_run_takes_its_pair_along_and_moves_no_other",
+        ),
+    ),
+    Fault(
+        "P45-table",
+        "in the mazes the potential stays when time runs out",
+        "agent_rl/rewards/tabular.py",
+        "    after = 0.0 if move.over else -move.after / move.start\n",
+        "    after = 0.0 if move.won else -move.after / move.start\n",
+        (
+            "tests/rewards/test_tabular.py::test_p45_shaping_leaves_the_greedy_actions_of_every_state_as_they_were",
+        ),
+    ),
+    Fault(
+        "P70-shown",
+        "a judge's scores are given to members in their order and not in the order shown",
+        JUDGE,
+        "            by_order[question.rows, question.order] = reply.scores\n",
+        "            by_order[np.sort(question.rows), question.order] = reply.scores\n",
+        (T_JUDGE + "test_p70_an_honest_judge_is_believed_whatever_the_order",),
+    ),
+    Fault(
+        "P70-completion",
+        "answers are given to questions in the order in which they arrive",
+        JUDGE,
+        "            for future in futures:\n",
+        "            from concurrent.futures import as_completed\n\n"
+        "            for future in as_completed(futures):\n",
+        (
+            T_JUDGE
+            + "test_p70_results_do_not_depend_on_the_order_of_completion_or_on_earlier_calls",
         ),
     ),
 )

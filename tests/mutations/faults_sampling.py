@@ -201,4 +201,12 @@ FAULTS = (
         "            tokens = torch.where(turn, last, logprobs.argmax(-1, keepdim=True))\n",
         (T_POLICY + "test_p65_equally_likely_tokens_are_told_apart_the_same_way_in_every_batch",),
     ),
+    Fault(
+        "P16-assumed",
+        "an action that was cut counts as closed",
+        MODEL_POLICY,
+        "            self._closed[slot] = ids[-1] == self.chat.end_id\n",
+        "            self._closed[slot] = True\n",
+        (T_POLICY + "test_p16_an_action_that_did_not_close_is_closed_with_mask_0",),
+    ),
 )

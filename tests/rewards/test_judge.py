@@ -29,7 +29,7 @@ def same(one: Judgement, other: Judgement):
 # What is asked and how
 
 
-def test_an_honest_judge_is_believed_whatever_the_order():
+def test_p70_an_honest_judge_is_believed_whatever_the_order():
     said, requests = ask(honest)
     assert said.scores == pytest.approx(FLAT)
     assert not said.invalid.any()
@@ -99,7 +99,7 @@ def test_groups_of_one_size_are_shown_in_different_orders():
     assert len({tuple(places) for places in shown}) > 1
 
 
-def test_results_do_not_depend_on_the_order_of_completion_or_on_earlier_calls():
+def test_p70_results_do_not_depend_on_the_order_of_completion_or_on_earlier_calls():
     late_first = in_group("room 0", sleeping(0.1, biased(0.5, 0.0, 0.5)), biased(0.5, 0.0, 0.5))
     seed = np.random.SeedSequence(11)
     runs = [ask(late_first, seed=seed, concurrency=n)[0] for n in (1, 4, 4)]

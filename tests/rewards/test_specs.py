@@ -109,7 +109,7 @@ def test_p44_oscillating_out_earns_the_oracle_under_dense_naive_only(start):
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(walk(), min_size=2, max_size=5), st.sampled_from(BUILT_IN))
-def test_what_an_episode_earns_does_not_depend_on_the_padding_by_its_neighbours(walks, name):
+def test_p66_what_an_episode_earns_does_not_depend_on_the_padding_by_its_neighbours(walks, name):
     together = rewards(spec(name), facts_of(walks, 12))
     for row, distances in enumerate(walks):
         turns = len(distances) - 1

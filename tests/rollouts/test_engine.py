@@ -151,6 +151,16 @@ def test_p62_trajectories_come_in_the_order_of_their_episodes(stub, episodes_for
         ]
 
 
+def test_p21_environments_of_one_batch_share_nothing(real, study):
+    instances, engine = real
+    episodes = episodes_of(study, instances, 0, Stream.SAMPLING, members=2)
+    alone = RolloutEngine("babyai", engine._make_env, batch_size=1)
+    for a, b in zip(
+        engine.play(RandomPolicy(), episodes), alone.play(RandomPolicy(), episodes), strict=True
+    ):
+        assert (a.turns, a.end, a.final_observation) == (b.turns, b.end, b.final_observation)
+
+
 def test_p21_environments_that_were_used_before_play_the_same_record(real, study):
     instances, engine = real
     episodes = episodes_of(study, instances, 0, Stream.SAMPLING, members=3)

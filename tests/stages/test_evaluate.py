@@ -4,35 +4,18 @@ import dataclasses
 
 import pytest
 
-from agent_rl.config import SplitSizes
 from agent_rl.errors import UserError
-from agent_rl.stages import instances
-from agent_rl.stages.common import Artifacts, load_instances
+from agent_rl.rollouts.engine import RolloutEngine
+from agent_rl.seeding import Stream
+from agent_rl.stages.common import load_instances
 from agent_rl.stages.evaluate import Contender, evaluate
 
 TASK = "chain"
 
 
-@pytest.fixture(scope="module")
-def chain(study):
-    """A study of one task whose shifted split needs one look-up more."""
-    task = dataclasses.replace(
-        study.task("babyai"),
-        family="sqlqa",
-        settings={"hops": 1, "tables": 6, "mode": "sql"},
-        shifted_settings={"hops": 2},
-        held_out=(),
-        horizon=8,
-        instances=SplitSizes(train=4, val=4, test=12, shifted=10),
-    )
-    return dataclasses.replace(study, tasks={TASK: task})
-
-
-@pytest.fixture(scope="module")
-def made(chain, tmp_path_factory):
-    folder = Artifacts(tmp_path_factory.mktemp("evaluate") / TASK)
-    instances.build(chain, TASK, folder)
-    return folder
+@pytest.fixture
+def made(chain_made):
+    return chain_made
 
 
 def played(method, study, made):
@@ -70,3 +53,21 @@ def test_p53_a_list_that_was_made_under_other_settings_is_refused(chain, made):
     with pytest.raises(UserError, match="the instance list says") as refusal:
         played("oracle", changed, made)
     assert "\n" not in str(refusal.value)
+
+
+def test_p52_evaluation_draws_from_its_own_stream_which_no_policy_changes(chain, made, monkeypatch):
+    names, play = [], RolloutEngine.play
+
+    def spy(self, policy, episodes, progress=None):
+        names.append([e.seed.spawn_key for e in episodes])
+        return play(self, policy, episodes, progress)
+
+    monkeypatch.setattr(RolloutEngine, "play", spy)
+    played("random", chain, made)
+    for_random, names = names, []
+    played("oracle", chain, made)
+    assert names == for_random  # common random numbers
+    drawn = [key for batch in names for key in batch]
+    assert {key[1] for key in drawn} == {Stream.EVALUATION}
+    test, shifted = (set(batch) for batch in (names[0], names[-1]))
+    assert not test & shifted and len(test) == 12 and len(shifted) == 10

@@ -17,6 +17,7 @@ from agent_rl.rollouts.engine import RolloutEngine
 from agent_rl.rollouts.model_policy import ModelPolicy
 from agent_rl.rollouts.models import load_policy, weights_fingerprint
 from agent_rl.rollouts.storage import load_trajectories
+from agent_rl.stages.common import load_instances
 from agent_rl.stages.train import arm_inputs
 from agent_rl.training.arms import ArmInputs, Run, run_digest, train_arm
 from agent_rl.training.loop import BudgetCallback
@@ -484,7 +485,13 @@ def test_p50_p54_training_is_validated_on_validation_instances_and_plays_no_othe
     assert not validated & (ids["train"] | ids["test"])
 
 
-def test_p69_instances_are_counted_in_the_whole_list_after_some_were_left_out(
+def test_p50_the_base_and_the_arms_learn_from_training_instances_alone(artifacts, study):
+    train = {i.instance_id for i in load_instances(artifacts.instances) if i.split == "train"}
+    for path in (artifacts.mixed, artifacts.expert, artifacts.collected, artifacts.probe):
+        assert {t.instance_id for t in load_trajectories(path, "test")} <= train
+
+
+def test_p29_p69_dead_instances_are_left_out_and_the_others_keep_their_numbers(
     compose, artifacts, monkeypatch
 ):
     inputs = arm_inputs(compose(), "babyai", artifacts)

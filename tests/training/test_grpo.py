@@ -504,6 +504,20 @@ def test_p27_crashed_episodes_enter_neither_loss_nor_success(
     assert np.isfinite(loss)
 
 
+def test_p27_crashes_are_not_in_the_logged_reward(
+    sample, model, make_trainer, grpo_arm, spread_rewards
+):
+    played = sample(model)
+    for index in (1, 6, 14):
+        played[index] = dataclasses.replace(played[index], end=EndReason.ERROR, error="E: x")
+    trainer = make_trainer(model, grpo_arm(), played)
+    trainer._collect([0] * 16)
+    totals = spread_rewards(None, episode_facts(played)).sum(axis=1)
+    row, sound = trainer._log.rows[-1], np.delete(totals, [1, 6, 14])
+    assert row["reward_mean"] == pytest.approx(sound.mean()) != pytest.approx(totals.mean())
+    assert row["reward_std"] == pytest.approx(sound.std())
+
+
 def test_p23_a_rollout_that_mixes_starts_in_a_group_stops_the_run(
     sample, model, make_trainer, grpo_arm
 ):
