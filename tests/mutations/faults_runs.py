@@ -2,13 +2,16 @@
 
 from tests.mutations.fault import (
     ARMS,
+    CHECKPOINTS,
     ENGINE,
     GRPO,
+    LOOP,
     MODEL_POLICY,
     MODELS,
     PREFERENCE,
     SUPERVISED,
     T_ARMS,
+    T_CHECKPOINTS,
     T_DPO,
     T_GRPO,
     T_MODELS,
@@ -44,6 +47,52 @@ FAULTS = (
         (
             T_ARMS + "test_p55_a_run_that_was_interrupted_and_begun_again_equals_one_that_was_not"
             "[grpo_shaped]",
+        ),
+    ),
+    Fault(
+        "P55-moments",
+        "the optimiser begins anew when a run goes on",
+        CHECKPOINTS,
+        "            if moments:\n",
+        "            if not moments:\n",
+        (T_CHECKPOINTS + "test_p55_a_run_killed_at_every_step_ends_with_the_same_bytes[sft-0]",),
+    ),
+    Fault(
+        "P55-stream",
+        "the streams of the rollouts begin anew when a run goes on",
+        GRPO,
+        '        self._update, self._step = state["update"], state["step"]\n',
+        '        self._step = state["step"]\n',
+        (
+            T_CHECKPOINTS
+            + "test_p55_a_run_killed_at_every_step_ends_with_the_same_bytes[grpo_sparse-0]",
+        ),
+    ),
+    Fault(
+        "P55-cursor",
+        "the order of the instances begins anew when a run goes on",
+        CHECKPOINTS,
+        "            torch.randperm(len(self._sampler.data_source), generator=generator)\n",
+        "            pass\n",
+        (T_CHECKPOINTS + "test_p55_the_rollouts_go_on_with_the_instance_that_is_next",),
+    ),
+    Fault(
+        "P55-budget",
+        "the first step after going on counts all tokens before it as its own",
+        LOOP,
+        "        self._before = self.log.ledger.total_tokens\n",
+        "        self._before = 0\n",
+        (T_CHECKPOINTS + "test_p55_a_run_killed_at_every_step_ends_with_the_same_bytes[sft-0]",),
+    ),
+    Fault(
+        "P55-reference",
+        "the reference of the KL is what the run goes on from",
+        CHECKPOINTS,
+        "            put_weights(model, saved.tensors())\n",
+        "            pass\n",
+        (
+            T_CHECKPOINTS
+            + "test_p55_a_run_killed_at_every_step_ends_with_the_same_bytes[sft_grpo-1]",
         ),
     ),
     Fault(

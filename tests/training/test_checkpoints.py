@@ -1,5 +1,6 @@
 """A run that is killed goes on and ends with the same bytes; a foreign checkpoint is refused."""
 
+import dataclasses
 import json
 import shutil
 
@@ -29,7 +30,7 @@ def always(monkeypatch):
 
 @pytest.fixture
 def train(compose, artifacts, tmp_path):
-    def run(arm, name, *overrides, unfinished=None, seed=0, kill_at=None):
+    def run(arm, name, *overrides, unfinished=None, seed=0, kill_at=None, starts=None):
         steps = iter(range(1, 10**6))
 
         def tick(share):
@@ -37,6 +38,10 @@ def train(compose, artifacts, tmp_path):
                 raise Killed
 
         inputs = arm_inputs(compose(*overrides), "babyai", artifacts)
+        if starts is not None:
+            kept = [i for i in inputs.instances if i.split != "train"]
+            kept += inputs.split("train")[:starts]
+            inputs = dataclasses.replace(inputs, instances=kept)
         train_arm(inputs, arm, seed, tmp_path / name, tick, unfinished)
         return content(tmp_path / name)
 
@@ -85,6 +90,23 @@ def test_p55_the_order_of_the_data_goes_on_over_many_epochs(train, tmp_path, alw
         with pytest.raises(Killed):
             train("sft", "killed", *words, unfinished=unfinished, kill_at=kill_at)
     assert train("sft", "killed", *words, unfinished=unfinished) == straight
+
+
+def test_p55_the_rollouts_go_on_with_the_instance_that_is_next(train, tmp_path, always):
+    """Eight starts and four groups per update: every second update begins a new epoch."""
+    straight = train("grpo_dense", "straight", starts=8)
+    assert json.loads(straight["run.json"])["ledger"]["optimizer_steps"] > 5
+    for kill_at in (4, 2):
+        with pytest.raises(Killed):
+            train(
+                "grpo_dense",
+                "killed",
+                unfinished=tmp_path / "unfinished",
+                kill_at=kill_at,
+                starts=8,
+            )
+    resumed = train("grpo_dense", "killed", unfinished=tmp_path / "unfinished", starts=8)
+    assert resumed == straight
 
 
 def test_how_often_checkpoints_are_written_is_no_part_of_the_result(train, tmp_path, always):
