@@ -6,9 +6,10 @@ import math
 from itertools import pairwise
 
 import pytest
+from tests.reporting.texts import lines_of
 
 from agent_rl.reporting import prose, sections, style, summary
-from agent_rl.reporting.document import Bullets, Missing, Paragraph, Table, html_text, markdown_cell
+from agent_rl.reporting.document import html_text, markdown_cell
 from agent_rl.reporting.drawing import mean_curve, spread
 from agent_rl.reporting.figures import Gap
 from agent_rl.reporting.figures_pipeline import STAGES
@@ -38,15 +39,7 @@ class AnyGap(dict):
 def section_text(results, title) -> str:
     document = sections.build_document(load_results(results), AnyGap())
     section = next(section for section in document.sections if section.title == title)
-    lines = []
-    for block in section.blocks:
-        if isinstance(block, Table):
-            lines += [" | ".join(row) for row in [block.header, *block.rows]]
-        elif isinstance(block, Bullets):
-            lines += block.lines
-        elif isinstance(block, Paragraph | Missing):
-            lines.append(block.text)
-    return "\n".join(lines)
+    return lines_of(section.blocks)
 
 
 def fail_run(frame):

@@ -5,24 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.reporting.damage import change, failure
 
-from agent_rl.errors import UserError
 from agent_rl.reporting.tables import UNSEEDED, load_results
-
-
-def change(column, value, row=0):
-    def apply(frame):
-        frame.loc[frame.index[row], column] = value
-
-    return apply
-
-
-def failure(results) -> str:
-    with pytest.raises(UserError) as caught:
-        load_results(results)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.reporting.damage import change, failure
 
-from agent_rl.errors import UserError
 from agent_rl.reporting.reward_files import RewardFiles, reward_order
 from agent_rl.reporting.reward_styles import POLICIES, policy_looks, reward_looks
 from agent_rl.reporting.tables import load_results
@@ -25,21 +25,6 @@ NAMES = (
 @pytest.fixture
 def rewarded(results, make_reward_files):
     return make_reward_files(results)
-
-
-def change(column, value, row=0):
-    def apply(frame):
-        frame.loc[frame.index[row], column] = value
-
-    return apply
-
-
-def failure(results) -> str:
-    with pytest.raises(UserError) as caught:
-        load_results(results)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -7,9 +7,10 @@ import re
 
 import pandas as pd
 import pytest
+from tests.reporting.texts import lines_of
 
 from agent_rl.reporting import build_report, cards, report, style, summary
-from agent_rl.reporting.document import Bullets, Card, Cards, Missing, Paragraph, Table
+from agent_rl.reporting.document import Card, Cards, Missing
 from agent_rl.reporting.figures import Gap
 from agent_rl.reporting.figures_audit import CAP, audit_shares, reward_audit
 from agent_rl.reporting.figures_dead_groups import dead_groups
@@ -52,18 +53,6 @@ def all_blocks(results):
 
 def blocks_of(results, title):
     return all_blocks(results)[title]
-
-
-def lines_of(blocks) -> str:
-    lines = []
-    for block in blocks:
-        if isinstance(block, Table):
-            lines += [" | ".join(row) for row in [block.header, *block.rows]]
-        elif isinstance(block, Bullets):
-            lines += block.lines
-        elif isinstance(block, Paragraph | Missing):
-            lines.append(block.text)
-    return "\n".join(lines)
 
 
 def card_of(results, name) -> Card:

@@ -5,13 +5,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from tests.tasks.played import first_episodes
 
 from agent_rl.rewards import REWARDS, episode_facts, find_reward, returns, reward, spec
 from agent_rl.rewards.audit import audit
-from agent_rl.rollouts.engine import Episode, RolloutEngine
+from agent_rl.rollouts.engine import RolloutEngine
 from agent_rl.rollouts.exploits import GreedyPolicy, exploit_policies
 from agent_rl.rollouts.policies import RandomPolicy
-from agent_rl.tasks.instances import build_instances
 from agent_rl.tasks.registry import make_env, make_task
 from agent_rl.trajectory import EndReason, Trajectory, Turn
 
@@ -34,12 +34,7 @@ NAIVE = {"dense_naive": spec("dense_naive")}
 
 @lru_cache
 def episodes(name):
-    family, settings, horizon = TASKS[name]
-    found, _ = build_instances(family, settings, {"train": COUNT}, max_distance=horizon)
-    return [
-        Episode(i.instance_id, i.hash, number, 0, np.random.SeedSequence([number]))
-        for number, i in enumerate(found)
-    ]
+    return first_episodes(*TASKS[name], COUNT)
 
 
 def play(name, policy, rounds=1):

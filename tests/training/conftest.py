@@ -59,3 +59,30 @@ def sample(stub, episodes_for, chat):
         return engine.play(policy, episodes_for(ids, members, stream))
 
     return play
+
+
+@pytest.fixture
+def make_trainer(word_tokenizer, make_log):
+    """A GRPO trainer whose rollouts are given; its own check of the sampler is switched off."""
+    from datasets import Dataset
+
+    from agent_rl.training import grpo
+
+    def build(model, arm, trajectories, log=None, *, max_tokens=400, seed=0):
+        log = log or make_log()
+        trainer = grpo.TrajectoryGRPOTrainer(
+            model=model,
+            reward_funcs=[grpo._reward_is_ours],
+            args=grpo.grpo_arguments(arm, log.config, max_tokens, seed),
+            train_dataset=Dataset.from_dict({"prompt": ["0"] * 4, "instance": [0, 1, 2, 3]}),
+            processing_class=word_tokenizer,
+            rollout=lambda *_: trajectories,
+            arm=arm,
+            log=log,
+        )
+        trainer.current_gradient_accumulation_steps = arm.micro_batches
+        trainer.model.train()
+        trainer._fresh = False
+        return trainer
+
+    return build

@@ -6,7 +6,6 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 from tests.training import golden
 from tests.training.golden import CREDITS, EPISODES, LOSSES, NORMALISATIONS, Setting
 from tests.training.lookup_model import LookupConfig, LookupModel
@@ -14,7 +13,7 @@ from tests.training.lookup_model import LookupConfig, LookupModel
 import agent_rl.training.grpo as grpo
 from agent_rl.rewards import advantages, episode_facts, rewards
 from agent_rl.rewards.specs import spec
-from agent_rl.training.grpo import TrajectoryGRPOTrainer, grpo_arguments, train_grpo, training_batch
+from agent_rl.training.grpo import train_grpo, training_batch
 from agent_rl.trajectory import EndReason, Trajectory, Turn
 
 LIMIT = 1e-6
@@ -78,28 +77,14 @@ def arm_of(grpo_arm):
 
 
 @pytest.fixture
-def trainer_of(word_tokenizer, make_log, monkeypatch):
+def trainer_of(make_trainer, monkeypatch):
     def build(arm, trajectories, seed=0):
         # TRL loads the reference from a folder; ours is the other table.
         monkeypatch.setattr(
             "trl.trainer.grpo_trainer.create_model_from_path",
             lambda *_, **__: lookup(golden.REFERENCE),
         )
-        log = make_log()
-        trainer = TrajectoryGRPOTrainer(
-            model=lookup(),
-            reward_funcs=[grpo._reward_is_ours],
-            args=grpo_arguments(arm, log.config, golden.MAX_TOKENS, seed),
-            train_dataset=Dataset.from_dict({"prompt": ["0"] * 2, "instance": [0, 1]}),
-            processing_class=word_tokenizer,
-            rollout=lambda *_: trajectories,
-            arm=arm,
-            log=log,
-        )
-        trainer.current_gradient_accumulation_steps = arm.micro_batches
-        trainer.model.train()
-        trainer._fresh = False
-        return trainer
+        return make_trainer(lookup(), arm, trajectories, max_tokens=golden.MAX_TOKENS, seed=seed)
 
     return build
 

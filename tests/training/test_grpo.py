@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 
 import agent_rl.training.grpo as grpo
 from agent_rl.rewards import episode_facts, scoring, spec
@@ -42,28 +41,6 @@ def spread_rewards(monkeypatch):
 
     monkeypatch.setattr(scoring, "rewards", scores)
     return scores
-
-
-@pytest.fixture
-def make_trainer(word_tokenizer, make_log):
-    def build(model, arm, trajectories, log=None):
-        log = log or make_log()
-        trainer = TrajectoryGRPOTrainer(
-            model=model,
-            reward_funcs=[grpo._reward_is_ours],
-            args=grpo_arguments(arm, log.config, 400, 0),
-            train_dataset=Dataset.from_dict({"prompt": ["0"] * 4, "instance": [0, 1, 2, 3]}),
-            processing_class=word_tokenizer,
-            rollout=lambda *_: trajectories,
-            arm=arm,
-            log=log,
-        )
-        trainer.current_gradient_accumulation_steps = arm.micro_batches
-        trainer.model.train()
-        trainer._fresh = False
-        return trainer
-
-    return build
 
 
 def gradients(model, loss):

@@ -8,11 +8,8 @@ wrong temperature, a shift or stale weights stop them.
 import numpy as np
 import pytest
 import torch
-from datasets import Dataset
 
-import agent_rl.training.grpo as grpo
 from agent_rl.rewards import scoring
-from agent_rl.training.grpo import TrajectoryGRPOTrainer, grpo_arguments
 
 LIMIT = 1e-4
 UNEQUAL = (3, 0, 6, 1)
@@ -31,7 +28,9 @@ def everyone_lives(monkeypatch):
 
 
 @pytest.fixture
-def first_update(make_model, word_tokenizer, grpo_arm, make_log, everyone_lives, sample):
+def first_update(
+    make_model, word_tokenizer, grpo_arm, make_log, make_trainer, everyone_lives, sample
+):
     """Plays with a model, then gives (stored, trainer's) log-probabilities per micro-batch."""
 
     def run(played_at, trained_at, micro_batches=1):
@@ -39,19 +38,7 @@ def first_update(make_model, word_tokenizer, grpo_arm, make_log, everyone_lives,
         assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
         played = sample(model, UNEQUAL, temperature=played_at)
         arm = grpo_arm(temperature=trained_at, micro_batches=micro_batches)
-        trainer = TrajectoryGRPOTrainer(
-            model=model,
-            reward_funcs=[grpo._reward_is_ours],
-            args=grpo_arguments(arm, log.config, 400, 0),
-            train_dataset=Dataset.from_dict({"prompt": ["0"] * 4, "instance": [0, 1, 2, 3]}),
-            processing_class=word_tokenizer,
-            rollout=lambda *_: played,
-            arm=arm,
-            log=log,
-        )
-        trainer.current_gradient_accumulation_steps = micro_batches
-        trainer.model.train()  # as in a step: nothing in the model may act in training only
-        trainer._fresh = False  # measured here, not by the trainer
+        trainer = make_trainer(model, arm, played, log)
         pairs = []
         for batch in trainer._collect([0] * 16):
             trainer._compute_loss(trainer.model, batch)
