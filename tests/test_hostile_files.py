@@ -169,8 +169,64 @@ def test_hostile_adapters_are_refused_and_never_unpickled(
     folder = tmp_path / "policy"
     shutil.copytree(policies / "adapters", folder)
     ADAPTERS[case](folder, bombs[kind], mark)
+    refused_by_load(folder, policies)
     refused_by_watch(folder, policies, capsys)
     assert not mark.exists()
+
+
+def shortened(name, share):
+    def damage(folder):
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: int(len(content) * share)])
+
+    return damage
+
+
+def flipped(name, share):
+    def damage(folder):
+        content = bytearray((folder / name).read_bytes())
+        content[int((len(content) - 1) * share)] ^= 4
+        (folder / name).write_bytes(bytes(content))
+
+    return damage
+
+
+def rewritten(name, **entries):
+    return lambda folder: plant_config(folder, name, **entries)
+
+
+WEIGHTS = "adapter_model.safetensors"
+DAMAGE = {
+    **{f"{share:.0%} of the weights": shortened(WEIGHTS, share) for share in (0, 0.001, 0.5, 0.99)},
+    **{f"bit flipped at {share:.0%}": flipped(WEIGHTS, share) for share in (0, 0.001, 0.5, 1)},
+    "half of the settings": shortened("adapter_config.json", 0.5),
+    "another rank": rewritten("adapter_config.json", r=3),
+    "another kind": rewritten("adapter_config.json", peft_type="PROMPT_TUNING"),
+    "an unknown kind": rewritten("adapter_config.json", peft_type="SOMETHING"),
+    "modules that are not there": rewritten("adapter_config.json", target_modules=["w_q"]),
+    "no settings": lambda folder: (folder / "adapter_config.json").unlink(),
+    "no weights": lambda folder: (folder / WEIGHTS).unlink(),
+    "an empty card": lambda folder: (folder / "card.json").write_text("{}"),
+    "a list as card": lambda folder: (folder / "card.json").write_text("[1]"),
+    "other weights in the card": rewritten("card.json", weights="0" * 16),
+    "another base": rewritten("card.json", base_weights="0" * 16),
+}
+
+
+def refused_by_load(folder, policies):
+    from agent_rl.rollouts.models import load_policy
+
+    with pytest.raises(UserError) as refusal:
+        load_policy(folder, "make repro", policies / "babyai" / "base")
+    assert "\n" not in str(refusal.value) and str(folder) in str(refusal.value)
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_damaged_adapters_are_refused_in_one_line(policies, tmp_path, case):
+    folder = tmp_path / "policy"
+    shutil.copytree(policies / "adapters", folder)
+    DAMAGE[case](folder)
+    refused_by_load(folder, policies)
 
 
 def test_pickles_beside_the_weights_are_never_unpickled(policies, tmp_path, bombs, mark):

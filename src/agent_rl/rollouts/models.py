@@ -32,8 +32,7 @@ from transformers import (
 from agent_rl.config import ModelConfig
 from agent_rl.errors import UserError
 from agent_rl.files import atomic_directory, read_json, write_json
-
-CARD = "card.json"
+from agent_rl.rollouts.policy_card import CARD, check_adapters, read_card
 
 # One token opens the agent's turn and one closes it; everything else is the task's own words. The
 # space keeps the last word of the instructions and the first of the observation apart.
@@ -161,10 +160,9 @@ def save_policy(
 def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     """Load a tokenizer; one without a padding token pads with its end token, by length only."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(path))
+        tokenizer = AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)
     except Exception as error:  # transformers raises many kinds for one cause
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"no tokenizer can be read from {path}: {reason}") from error
+        raise _unreadable("tokenizer", path, error) from error
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -174,11 +172,10 @@ def load_model(path: str | Path) -> PreTrainedModel:
     """Load a causal LM from a folder or hub id; safetensors only, dropout switched off."""
     try:
         model = AutoModelForCausalLM.from_pretrained(
-            str(path), use_safetensors=True, dtype=torch.float32
+            str(path), use_safetensors=True, trust_remote_code=False, dtype=torch.float32
         )
     except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"no model can be read from {path}: {reason}") from error
+        raise _unreadable("model", path, error) from error
     for module in model.modules():
         # Dropout would make two forward passes disagree; see the check in ``config``.
         if isinstance(module, torch.nn.Dropout):
@@ -201,7 +198,7 @@ def load_policy(
     Raises: UserError when files are missing or damaged, when the tokenizer is not the one the
         weights were trained with, or when an adapter belongs to another base.
     """
-    card = read_json(path / CARD, made_by)
+    card = read_card(path, made_by)
     tokenizer = load_tokenizer(path)
     if tokenizer_fingerprint(tokenizer) != card["tokenizer"]:
         raise UserError(
@@ -212,6 +209,7 @@ def load_policy(
     if card["adapter"]:
         if base is None:
             raise UserError(f"{path} holds adapters; name the folder of their base")
+        check_adapters(path)
         base_model, base_tokenizer, base_card = load_policy(base, made_by)
         if (
             base_card["weights"] != card["base_weights"]
@@ -221,7 +219,10 @@ def load_policy(
                 f"{path} belongs to base {card['base_weights']}, not to {base} "
                 f"({base_card['weights']}); make it again with `{made_by}`"
             )
-        model = PeftModel.from_pretrained(cast(PreTrainedModel, base_model), str(path))
+        try:
+            model = PeftModel.from_pretrained(cast(PreTrainedModel, base_model), str(path))
+        except Exception as error:  # settings of another library, other shapes, other names
+            raise _unreadable("adapters", path, error) from error
     else:
         model = load_model(path)
     found = weights_fingerprint(model)
@@ -234,6 +235,14 @@ def load_policy(
     if torch.cuda.is_available():
         torch.nn.Module.to(model, "cuda")
     return model, tokenizer, card
+
+
+def _unreadable(what: str, path: str | Path, error: Exception) -> UserError:
+    reason = " ".join(str(error).split())[:200]
+    return UserError(
+        f"no {what} can be read from {path}: {type(error).__name__}: {reason}; "
+        "name a folder or model that holds safetensors and needs no code of its own"
+    )
 
 
 def _forget_paths(adapter_config: Path) -> None:

@@ -9,20 +9,20 @@ from agent_rl.config import StudyConfig
 from agent_rl.errors import UserError
 from agent_rl.files import read_json
 from agent_rl.rollouts.policies import OraclePolicy, Policy, RandomPolicy
+from agent_rl.rollouts.policy_card import CARD, read_card
 from agent_rl.rollouts.setup import make_chat
 from agent_rl.stages.common import Artifacts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-CARD = "card.json"
 SCRIPTED: dict[str, type[OraclePolicy] | type[RandomPolicy]] = {
     "oracle": OraclePolicy,
     "random": RandomPolicy,
 }
 BASES = Path(".work") / "base"
 """Where runs from the command line keep bases of other settings than the study's."""
-ENTRIES = ("task", "method", "adapter", "base_weights", "weights", "tokenizer")
+MADE_BY = "make repro"
 
 
 def make_policy(
@@ -52,7 +52,7 @@ def make_policy(
     if temperature is not None and not 0 <= temperature < float("inf"):
         raise UserError(f"--temperature {temperature}: must be a number of at least 0")
     folder = _base_folder(artifacts) if word == "base" else find_folder(Path(word))
-    card = read_card(folder)
+    card = read_card(folder, MADE_BY)
     if card["task"] != task_name:
         raise UserError(f"{folder} was trained on task {card['task']}, not on {task_name}")
     return _load(folder, card, study, task_name, artifacts, temperature or 0.0)
@@ -73,9 +73,8 @@ def _load(
     prepare_process()
     base = None
     if card["adapter"]:
-        check_adapters(folder)
         base = _base_of(card, artifacts)
-    model, tokenizer, _ = load_policy(folder, "make repro", base)
+    model, tokenizer, _ = load_policy(folder, MADE_BY, base)
     task = study.task(task_name)
     return ModelPolicy(
         str(card["method"]),
@@ -86,20 +85,6 @@ def _load(
         max_tokens=task.max_tokens,
         weights=card["weights"],
     )
-
-
-def check_adapters(folder: Path) -> None:
-    """Refuse adapters that are not in safetensors, in one line. Raises: UserError."""
-    from safetensors import SafetensorError, safe_open
-
-    path = folder / "adapter_model.safetensors"
-    try:
-        with safe_open(path, framework="pt"):
-            pass
-    except (OSError, SafetensorError) as error:
-        reason = " ".join(str(error).split())
-        told = f"{path} cannot be read ({reason}); name a folder that training wrote"
-        raise UserError(told) from error
 
 
 def _base_folder(artifacts: Artifacts) -> Path:
@@ -120,7 +105,7 @@ def find_folder(path: Path) -> Path:
         if (folder / CARD).exists():
             return folder
         if (folder / "run.json").exists():
-            record = read_json(folder / "run.json", "make repro")
+            record = read_json(folder / "run.json", MADE_BY)
             reason = record.get("reason") if isinstance(record, dict) else None
             raise UserError(f"{folder} holds a run without a policy: {reason or 'no reason given'}")
     if not path.is_dir():
@@ -133,24 +118,13 @@ def find_folder(path: Path) -> Path:
     raise UserError(f"--policy {path}: no policy there ({CARD} is missing){hint}")
 
 
-def read_card(folder: Path) -> dict[str, Any]:
-    """The card of a policy folder. Raises: UserError when it is damaged or no policy's."""
-    card = read_json(folder / CARD, "make repro")
-    missing = [entry for entry in ENTRIES if not isinstance(card, dict) or entry not in card]
-    if missing:
-        raise UserError(
-            f"{folder / CARD} is not the card of a policy: {missing[0]!r} is missing; "
-            "name a folder that training wrote"
-        )
-    assert isinstance(card, dict)
-    return card
-
-
 def _base_of(card: dict[str, Any], artifacts: Artifacts) -> Path:
     """Folder of the base that adapters belong to; the study's own where none fits, so that loading
     says what does not."""
     candidates = [artifacts.base, *sorted(BASES.glob(f"*/{card['task']}/base"))]
     for folder in candidates:
-        if (folder / CARD).exists() and read_card(folder)["weights"] == card["base_weights"]:
+        if (folder / CARD).exists() and read_card(folder, MADE_BY)["weights"] == card[
+            "base_weights"
+        ]:
             return folder
     return artifacts.base

@@ -47,6 +47,8 @@ class Checkpoints:
     phase: int = 0
     """Phase under way: a run may first imitate and then interact."""
     _last: float = field(default_factory=lambda: time.monotonic())
+    _read: Saved | None = None
+    """The last checkpoint once it was read: its files are hashed once."""
 
     @property
     def finished(self) -> Path:
@@ -95,6 +97,7 @@ class Checkpoints:
         """Write the next checkpoint, then remove the one before. Raises: UserError (full disk)."""
         name = f"{self.phase}-{trainer.global_step:09d}"
         self._write(self.folder / name, tensors, state, trainer)
+        self._read = None
         for old in self._all():
             if old.name != name:
                 shutil.rmtree(old, ignore_errors=True)
@@ -121,7 +124,9 @@ class Checkpoints:
         Raises: UserError for one of another run, or one whose files are not as they were written.
         """
         found = self._all()
-        return Saved.read(found[-1], self.card) if found else None
+        if found and (self._read is None or self._read.path != found[-1]):
+            self._read = Saved.read(found[-1], self.card)
+        return self._read if found else None
 
     def clear(self) -> None:
         """Forget everything."""
@@ -187,6 +192,7 @@ class Resumable:
     _checkpoints: Checkpoints | None = None
     _saved: Saved | None = None
     _sampler: Any = None
+    _generator_state: torch.Tensor | None = None
 
     def train_from(self, checkpoints: Checkpoints | None) -> None:
         """Train, from the last checkpoint of this phase if there is one."""
@@ -238,6 +244,7 @@ class Resumable:
             return
         trainer: Any = self
         tensors, state = self._saved.tensors(), self._saved.state
+        self._generator_state = tensors["rng/torch"]
         put_weights(trainer.model, tensors)
         optimizer = _plain(trainer.optimizer)
         for name, parameter in trained(trainer.model):
@@ -273,8 +280,8 @@ class Resumable:
         return self._sampler
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        if checkpoint is not None and self._saved is not None:
-            torch.set_rng_state(self._saved.tensors()["rng/torch"])
+        if checkpoint is not None and self._generator_state is not None:
+            torch.set_rng_state(self._generator_state)
 
 
 class CheckpointCallback(TrainerCallback):
