@@ -7,20 +7,21 @@ from agent_rl.errors import UserError
 from agent_rl.rollouts.models import add_adapters, load_policy, save_policy, weights_fingerprint
 
 IDS = torch.arange(4, 14)[None]
+CARD = {"task": "any", "method": "base"}
 
 
 @pytest.fixture
 def saved(make_model, word_tokenizer, study, tmp_path):
     """A base and adapters on it that have something to say, both saved."""
     base, folder = make_model(word_tokenizer), tmp_path / "adapters"
-    save_policy(tmp_path / "base", base, word_tokenizer, {})
+    save_policy(tmp_path / "base", base, word_tokenizer, CARD)
     own = weights_fingerprint(base)
     adapted = add_adapters(base, study.model, 0)
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():
             if "lora_B" in name:
                 parameter.normal_(0, 0.3, generator=torch.Generator().manual_seed(0))
-    save_policy(folder, adapted, word_tokenizer, {}, own)
+    save_policy(folder, adapted, word_tokenizer, CARD, own)
     return tmp_path / "base", folder, adapted
 
 
@@ -44,7 +45,7 @@ def test_p57_adapters_are_refused_on_a_base_that_differs_in_one_number(
     other = make_model(word_tokenizer)
     with torch.no_grad():
         next(other.parameters())[0, 0] += 1e-3
-    save_policy(tmp_path / "other", other, word_tokenizer, {})
+    save_policy(tmp_path / "other", other, word_tokenizer, CARD)
     with pytest.raises(UserError, match="belongs to base"):
         load_policy(folder, "test", tmp_path / "other")
 

@@ -384,11 +384,11 @@ def test_p57_merged_and_unmerged_adapters_answer_alike(adapted, artifacts):
 def test_p57_an_adapter_is_refused_on_another_base(adapted, artifacts, tmp_path):
     from agent_rl.rollouts.models import save_policy
 
-    base, tokenizer, _ = load_policy(artifacts.base, "test")
+    base, tokenizer, card = load_policy(artifacts.base, "test")
     with torch.no_grad():
         next(base.parameters())[0, 0] += 1e-3
     other = tmp_path / "other"
-    save_policy(other, base, tokenizer, {})
+    save_policy(other, base, tokenizer, card)
     with pytest.raises(UserError, match=r"belongs to base \w+, not to") as refusal:
         load_policy(adapted, "dvc repro", other)
     assert "\n" not in str(refusal.value)

@@ -68,11 +68,14 @@ class Chat:
         self._end_text = str(tokenizer.decode([self.end_id]))
         self._call_closing = self._find_call_closing(self.calls) if self.calls else ""
         self._observe = lru_cache(maxsize=65536)(self._observe_uncached)
-        self._written = lru_cache(maxsize=65536)(self._written_uncached)
+        self._answered = lru_cache(maxsize=65536)(self._answer_uncached)
+        # Members of a group open alike, and policies say the same few things again and again.
+        self._opened = lru_cache(maxsize=4096)(self._opening_uncached)
+        self._decoded = lru_cache(maxsize=65536)(self._decoded_uncached)
 
     def opening(self, observation: str) -> tuple[int, ...]:
         """Tokens up to where the agent's first answer begins."""
-        return tuple(self._encode(self._render(self._turn(observation), answer=True)))
+        return self._opened(observation)
 
     def observe(
         self, observation: str, *, closed: bool = True, called: bool = True
@@ -92,21 +95,30 @@ class Chat:
 
         Raises: ValueError with tools, when the action is none of theirs.
         """
-        text = action if self.calls is None else self._written(action)
-        return (*self._encode(text), self.end_id)
+        return self._answered(action)
 
     def read(self, token_ids: tuple[int, ...]) -> str:
         """Text of sampled ids, without the closing token."""
         if token_ids and token_ids[-1] == self.end_id:
             token_ids = token_ids[:-1]
-        text = self.tokenizer.decode(list(token_ids), skip_special_tokens=False)
-        return str(text).strip()
+        return self._decoded(token_ids)
 
     def parse(self, token_ids: tuple[int, ...]) -> ToolCall | None:
         """The call that sampled ids make, or None where actions are free text."""
         if self.calls is None:
             return None
         return self.calls.parse(self.read(token_ids) + self._end_text)
+
+    def _opening_uncached(self, observation: str) -> tuple[int, ...]:
+        return tuple(self._encode(self._render(self._turn(observation), answer=True)))
+
+    def _answer_uncached(self, action: str) -> tuple[int, ...]:
+        text = action if self.calls is None else self._written(action)
+        return (*self._encode(text), self.end_id)
+
+    def _decoded_uncached(self, token_ids: tuple[int, ...]) -> str:
+        text = self.tokenizer.decode(list(token_ids), skip_special_tokens=False)
+        return str(text).strip()
 
     def _observe_uncached(self, observation: str, called: bool) -> tuple[int, ...]:
         answer, closing = _said(_ACTION), self._end_text
@@ -123,7 +135,7 @@ class Chat:
             )
         return tuple(self._encode(text.removeprefix(closing)))
 
-    def _written_uncached(self, action: str) -> str:
+    def _written(self, action: str) -> str:
         """A call as the template writes it, up to the closing token."""
         assert self.calls is not None
         turn = self._turn(_OBSERVATION)

@@ -1,9 +1,6 @@
 """The learned policy: any causal language model, playing many episodes in lock-step.
 
-The key-value cache is kept across turns, so each token is read once. Finished episodes leave the
-batch. Episodes are of unequal length: each forward pass appends one block to the cache, shorter
-rows are padded on the left of the block, and the attention mask has holes there. Position ids
-count real tokens only, so a hole is invisible to the model (tested against the unpadded forward).
+Each token is read once (see ``decoders.py``), and finished episodes leave the batch.
 """
 
 from __future__ import annotations
@@ -12,9 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from agent_rl.rollouts.chat import Chat
+from agent_rl.rollouts.decoders import Decoder, make_decoder
 from agent_rl.rollouts.models import weights_fingerprint
 from agent_rl.rollouts.policies import Action, TokenRecord
 from agent_rl.tasks.base import TextTask
@@ -25,7 +23,7 @@ class ModelPolicy:
 
     Args:
         name: what results call it.
-        model: causal LM; put into eval mode for the time of each call, so dropout never acts.
+        model: causal LM; dropout never acts, whatever mode it is in.
         chat: tokens of the conversation.
         temperature: softmax temperature, 0 for greedy. Log-probs are those of the distribution
             that was sampled (for greedy: of the model itself, temperature 1).
@@ -78,8 +76,7 @@ class ModelPolicy:
         self._closed = [True] * len(generators)
         self._called = [True] * len(generators)
         self._rows: list[int] = []
-        self._cache: DynamicCache | None = None
-        self._attention = torch.zeros(0, 0, dtype=torch.long)
+        self._decoder: Decoder | None = None
 
     def act(
         self, slots: Sequence[int], observations: Sequence[str], tasks: Sequence[TextTask]
@@ -100,13 +97,8 @@ class ModelPolicy:
         if self.weights and _writes(self.model) != self._written:
             # Somebody trained the model in the middle of the episodes.
             self._present, self._written = weights_fingerprint(self.model), _writes(self.model)
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            with torch.inference_mode():
-                answers = self._sample(fits)
-        finally:
-            self.model.train(was_training)
+        with torch.inference_mode():
+            answers = self._sample(fits)
         return [answers.get(slot) for slot in slots]
 
     def record(self, slot: int) -> TokenRecord:
@@ -161,44 +153,24 @@ class ModelPolicy:
         return answers
 
     def _keep_rows(self, slots: list[int]) -> None:
-        """Drop the cache rows of episodes that have ended."""
-        if self._rows == slots:
-            return
-        if self._cache is not None:
-            index = torch.tensor([self._rows.index(slot) for slot in slots])
-            self._cache.batch_select_indices(index.to(self.model.device))
-            self._attention = self._attention[index]
+        """Drop the rows of episodes that have ended."""
+        if self._decoder is None:
+            self._decoder = make_decoder(self.model, len(slots))
+        elif self._rows != slots:
+            places = {slot: place for place, slot in enumerate(self._rows)}
+            self._decoder.keep([places[slot] for slot in slots])
         self._rows = list(slots)
 
     def _read(self) -> torch.Tensor:
-        """Feed every row's unread tokens; returns the logits (rows, V) after each row's last token.
+        """Feed every row's unread tokens; the logits (rows, V) after each row's last token.
 
-        A row without unread tokens gets a hole; its logits mean nothing and are not used."""
+        A row without unread tokens has logits that mean nothing and are not used."""
+        assert self._decoder is not None
         unread = [self._unread[slot] for slot in self._rows]
-        width = max(len(ids) for ids in unread)
-        device = self.model.device
-        block = torch.zeros(len(unread), width, dtype=torch.long)
-        real = torch.zeros(len(unread), width, dtype=torch.long)
-        for row, ids in enumerate(unread):
-            if ids:
-                block[row, width - len(ids) :] = torch.tensor(ids)
-                real[row, width - len(ids) :] = 1
+        logits = self._decoder.read(unread)
+        for ids in unread:
             ids.clear()
-        if self._cache is None:
-            self._cache = DynamicCache(config=self.model.config)
-            self._attention = real
-        else:
-            self._attention = torch.cat([self._attention, real], dim=1)
-        positions = (self._attention.cumsum(dim=1) - 1).clamp(min=0)[:, -width:]
-        output = self.model(
-            input_ids=block.to(device),
-            attention_mask=self._attention.to(device),
-            position_ids=positions.to(device),
-            cache=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        return output.logits[:, -1].float()
+        return logits
 
     def _draw(self, logits: torch.Tensor, slots: list[int]) -> tuple[list[int], list[float]]:
         """Sample one token per row by inverting the cumulative distribution."""

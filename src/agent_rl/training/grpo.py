@@ -43,6 +43,7 @@ from agent_rl.rewards import advantages, dead_groups
 from agent_rl.rewards.scoring import score
 from agent_rl.rollouts.models import weights_fingerprint
 from agent_rl.training.checkpoints import Checkpoints, Resumable, resumed
+from agent_rl.training.fast_forward import IGNORE, add_fast_forward
 from agent_rl.training.loop import (
     BudgetCallback,
     RunLog,
@@ -129,6 +130,7 @@ class TrajectoryGRPOTrainer(Resumable, GRPOTrainer):
         self._update = 0
         self._fresh = True
         self._batches: list[dict[str, torch.Tensor]] = []
+        self._batch: dict[str, torch.Tensor] = {}
         self._pieces = arm.minibatches * arm.micro_batches
         self._last_logprobs = torch.zeros(0)
         self._last_entropies = torch.zeros(0)
@@ -264,29 +266,38 @@ class TrajectoryGRPOTrainer(Resumable, GRPOTrainer):
         model = self.accelerator.unwrap_model(self.model)
         with torch.no_grad():
             if self.ref_model is not None:
-                reference = self.ref_model
-                return self._logprobs(reference, ids, attention, batch)
+                return self._scored(self.ref_model, ids, attention, batch, "log_probs")[0]
             with use_adapter(model, "ref"):  # TRL's frozen copy of the adapters at the start
-                return self._logprobs(self.model, ids, attention, batch)
+                return self._scored(self.model, ids, attention, batch, "log_probs")[0]
 
-    def _logprobs(
+    def _scored(
         self,
         model: Any,
         ids: torch.Tensor,
         attention: torch.Tensor,
         batch: dict[str, torch.Tensor],
-    ) -> torch.Tensor:
-        keep = batch["completion_ids"].size(1)
-        return super()._get_per_token_logps_and_entropies(model, ids, attention, keep)[0]
+        *fields: str,
+    ) -> list[torch.Tensor]:
+        """Fields of TRL's scoring call, each (B, completion length), 0 but at sampled tokens."""
+        sampled = batch["completion_mask"] * batch["tool_mask"]
+        keep = sampled.size(1)
+        labels = torch.full_like(ids, IGNORE)
+        labels[:, -keep:] = batch["completion_ids"].masked_fill(sampled == 0, IGNORE)
+        outputs = model(input_ids=ids, attention_mask=attention, labels=labels, fused_lm_head=True)
+        return [outputs[field][:, -keep:] for field in fields]
 
-    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
-        self._last_logprobs = result[0].detach()
-        if result[1] is not None:
-            self._last_entropies = result[1].detach()
-        return result
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor, *_: Any, **__: Any
+    ) -> Any:
+        """In place of TRL's, which scores the environment's tokens too, only to mask them out."""
+        logprobs, entropies = self._scored(
+            model, input_ids, attention_mask, self._batch, "log_probs", "entropy"
+        )
+        self._last_logprobs, self._last_entropies = logprobs.detach(), entropies.detach()
+        return logprobs, entropies, None
 
     def _compute_loss(self, model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        self._batch = inputs
         loss = super()._compute_loss(model, inputs)
         if self.loss_type != "dapo":
             loss = loss * inputs["row_share"]
@@ -411,6 +422,8 @@ def train_grpo(
     if trainer.ref_model is not None:
         # TRL reloads the reference from the model's folder; the start of this phase may be later.
         trainer.ref_model.load_state_dict(copy.deepcopy(model.state_dict()))
+        add_fast_forward(trainer.ref_model, arm.temperature)
+    add_fast_forward(trainer.model, arm.temperature)
     trainer.remove_callback(PrinterCallback)
     trainer.train_from(checkpoints)
     trainer._finish_row()

@@ -231,7 +231,7 @@ def loss_in_pieces(
     return cast("torch.Tensor", total)
 
 
-def _like_length(lengths: torch.Tensor, pieces: int = 4) -> list[torch.Tensor]:
+def _like_length(lengths: torch.Tensor, pieces: int = 2) -> list[torch.Tensor]:
     """Row numbers of a batch in pieces of like length, none of them empty.
 
     Batches are drawn at random, so their rows differ in length and half of a padded batch is

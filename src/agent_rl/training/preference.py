@@ -28,6 +28,7 @@ from trl.trainer.dpo_trainer import DPOTrainer
 
 from agent_rl.config import PreferenceConfig, TrainConfig
 from agent_rl.training.checkpoints import Checkpoints, Resumable, resumed
+from agent_rl.training.fast_forward import add_fast_forward
 from agent_rl.training.loop import (
     BudgetCallback,
     RunLog,
@@ -165,6 +166,7 @@ def train_preference(
         optimizers=optimizer_and_schedule(model, learning_rate, config, log),
         log=log,
     )
+    add_fast_forward(trainer.model)
     trainer.remove_callback(PrinterCallback)
     trainer.train_from(checkpoints)
     forget_reference(model)

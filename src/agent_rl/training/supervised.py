@@ -30,6 +30,7 @@ from agent_rl.config import TrainConfig
 from agent_rl.rollouts.chat import Chat
 from agent_rl.rollouts.policies import TokenRecord
 from agent_rl.training.checkpoints import Checkpoints, Resumable, resumed
+from agent_rl.training.fast_forward import IGNORE, add_fast_forward
 from agent_rl.training.loop import (
     BudgetCallback,
     RunLog,
@@ -38,9 +39,6 @@ from agent_rl.training.loop import (
     optimizer_and_schedule,
 )
 from agent_rl.trajectory import Trajectory
-
-IGNORE = -100
-"""Label of tokens that carry no loss."""
 
 
 def written_tokens(trajectory: Trajectory, chat: Chat) -> TokenRecord:
@@ -129,5 +127,6 @@ def train_supervised(
         optimizers=optimizer_and_schedule(model, learning_rate, config, log),
         log=log,
     )
+    add_fast_forward(trainer.model)
     trainer.remove_callback(PrinterCallback)
     trainer.train_from(checkpoints)

@@ -24,6 +24,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from agent_rl.config import TrainConfig, WarmstartConfig
 from agent_rl.rollouts.policies import TokenRecord
+from agent_rl.training.fast_forward import add_fast_forward
 from agent_rl.training.loop import common_arguments
 from agent_rl.training.supervised import supervised_dataset
 
@@ -70,5 +71,6 @@ def train_base(
         processing_class=tokenizer,
         callbacks=[_Progress(report)],
     )
+    add_fast_forward(trainer.model)
     trainer.remove_callback(PrinterCallback)
     return float(trainer.train().training_loss)
