@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,42 +21,105 @@ from agent_rl.errors import UserError
 
 
 def _unwritable(path: Path, error: OSError) -> UserError:
+    shown = Path(*(part for part in path.parts if not _STAGED.fullmatch(part)))
+    blocking = next((place for place in (shown, *shown.parents) if place.is_file()), None)
+    if blocking is not None and error.errno in (errno.EEXIST, errno.ENOTDIR):
+        return UserError(
+            f"cannot write {shown}: {blocking} is a file where a folder must be; move it away, "
+            "then run again (nothing was half written)"
+        )
     return UserError(
-        f"cannot write {path}: {error.strerror or error}; free space or fix permissions, "
+        f"cannot write {shown}: {error.strerror or error}; free space or fix permissions, "
         "then run again (nothing was half written)"
     )
 
 
+_STAGED = re.compile(r"\.\d+\.part")
+"""Name of the folder in which :func:`together` gathers files."""
+
+
+def _system_error(error: Exception) -> OSError | None:
+    """What the system said, if that is what an exception is about.
+
+    Libraries in Rust (safetensors, tokenizers) raise errors of their own with the number in the
+    text.
+    """
+    if isinstance(error, OSError):
+        return error
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else None
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """A full disk, a missing permission and the like become one line that names ``path``."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        system = _system_error(error)
+        if system is None:
+            raise
+        raise _unwritable(path, system) from error
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary name beside ``path``; rename it to ``path`` only if the block succeeds."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Yield a temporary name beside ``path``; rename it to ``path`` only if the block succeeds.
+
+    Raises: UserError when it cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield temporary
-        temporary.replace(path)
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield temporary
+            temporary.replace(path)
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def atomic_directory(path: Path) -> Iterator[Path]:
     """The same for a directory: it appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    try:
-        yield temporary
-        if path.exists():
-            shutil.rmtree(path)
-        temporary.replace(path)
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    finally:
+    with _writing(path):
         shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        try:
+            yield temporary
+            if path.exists():
+                shutil.rmtree(path)
+            temporary.replace(path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def together(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder; if the block succeeds, its files take their places below ``folder``.
+
+    A disk that fills up at the last file leaves all the others as they were. Files that the block
+    does not write stay.
+
+    Raises: UserError when they cannot be written.
+    """
+    staged = folder / f".{os.getpid()}.part"
+    with _writing(folder):
+        shutil.rmtree(staged, ignore_errors=True)
+        staged.mkdir(parents=True)
+        try:
+            yield staged
+            files = [path for path in sorted(staged.rglob("*")) if path.is_file()]
+            targets = [folder / path.relative_to(staged) for path in files]
+            for target in targets:
+                target.parent.mkdir(parents=True, exist_ok=True)
+            for path, target in zip(files, targets, strict=True):
+                path.replace(target)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -132,14 +197,15 @@ def alone(folder: Path) -> Iterator[None]:
 
     Raises: UserError when another process holds it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise UserError(
-            f"another process is at work in {folder}; wait for it to end, or end it"
-        ) from error
+    with _writing(folder / ".lock"):
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:  # an OSError, too
+            raise UserError(
+                f"another process is at work in {folder}; wait for it to end, or end it"
+            ) from error
     try:
         yield
     finally:

@@ -42,8 +42,7 @@ class Gap:
 
 
 def draw_all(results: Results, directory: Path) -> dict[str, SavedFigure | Gap]:
-    """Draw and save every figure into ``directory``; stale figures there are removed."""
-    directory.mkdir(parents=True, exist_ok=True)
+    """Draw and save every figure into ``directory``."""
     makers: dict[str, Callable[[Results], Plot | None]] = {
         "pipeline": lambda _: pipeline(),
         "main_results": main_results,
@@ -65,11 +64,6 @@ def draw_all(results: Results, directory: Path) -> dict[str, SavedFigure | Gap]:
                 if plot is not None
                 else Gap(name, "the results files hold no numbers for it")
             )
-    saved = [figure for figure in drawn.values() if isinstance(figure, SavedFigure)]
-    keep = {path for figure in saved for path in (figure.svg, figure.png, figure.csv)}
-    for path in sorted(directory.iterdir()):
-        if path.suffix in {".svg", ".png", ".csv", ".tmp"} and path not in keep:
-            path.unlink()
     return drawn
 
 

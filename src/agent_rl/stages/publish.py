@@ -21,7 +21,7 @@ import pandas as pd
 from agent_rl.config import PARAMS, StudyConfig, load_params
 from agent_rl.evaluation.episodes import EPISODE_SCHEMA
 from agent_rl.evaluation.transcripts import select, transcripts
-from agent_rl.files import digest, read_json, read_parquet, write_json, write_text
+from agent_rl.files import digest, read_json, read_parquet, together, write_json, write_text
 from agent_rl.rewards.cards import card
 from agent_rl.rollouts.storage import load_trajectories
 from agent_rl.stages.common import ARTIFACTS, RESULTS, Artifacts, guarded, load_instances
@@ -183,21 +183,25 @@ def publish(study: StudyConfig, artifacts_root: Path, results: Path) -> None:
         earned.append(_reward_facts(name, artifacts))
         samples = load_trajectories(artifacts.samples, "dvc repro evaluate")
         shown[name] = select(samples, load_instances(artifacts.instances), list(study.arms))
-    _write(results / "runs.csv", pd.concat(runs)[list(RUN_COLUMNS)])
-    _write(results / "curves.csv", pd.DataFrame(curves))
-    _write(results / "by_distance.csv", pd.concat(by_distance))
-    _write(results / "instances.csv", pd.DataFrame(instances))
-    for file, columns in REWARD_FILES.items():
-        rows = [row for facts in earned for row in facts.get(file, [])]
-        if rows or file not in OPTIONAL:
-            # The mazes are no task's own: every task brings the same rows.
-            frame = pd.DataFrame(rows, columns=list(columns)).drop_duplicates()
-            _write(results / f"{file}.csv", frame)
-        else:
-            (results / f"{file}.csv").unlink(missing_ok=True)
-    write_json(results / "reward_cards.json", _cards(study))
-    write_json(results / "provenance.json", _provenance(study, tasks))
-    write_json(results / "transcripts.json", transcripts(study, shown))
+    absent = []
+    with together(results) as staged:
+        _write(staged / "runs.csv", pd.concat(runs)[list(RUN_COLUMNS)])
+        _write(staged / "curves.csv", pd.DataFrame(curves))
+        _write(staged / "by_distance.csv", pd.concat(by_distance))
+        _write(staged / "instances.csv", pd.DataFrame(instances))
+        for file, columns in REWARD_FILES.items():
+            rows = [row for facts in earned for row in facts.get(file, [])]
+            if rows or file not in OPTIONAL:
+                # The mazes are no task's own: every task brings the same rows.
+                frame = pd.DataFrame(rows, columns=list(columns)).drop_duplicates()
+                _write(staged / f"{file}.csv", frame)
+            else:
+                absent.append(file)
+        write_json(staged / "reward_cards.json", _cards(study))
+        write_json(staged / "provenance.json", _provenance(study, tasks))
+        write_json(staged / "transcripts.json", transcripts(study, shown))
+    for file in absent:
+        (results / f"{file}.csv").unlink(missing_ok=True)
 
 
 def _bills(study: StudyConfig, task: str, artifacts: Artifacts) -> dict[tuple[str, int], Any]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from agent_rl.config import StudyConfig, study_from
 from agent_rl.errors import UserError
 from agent_rl.evaluation.episodes import EPISODE_SCHEMA
-from agent_rl.files import read_json, write_parquet
+from agent_rl.files import alone, read_json, write_parquet
 from agent_rl.stages.common import (
     ARTIFACTS,
     Artifacts,
@@ -122,15 +122,16 @@ def shared_artifacts(study: StudyConfig, task: str) -> Artifacts:
         if made_with == wanted:
             return own
     made = Artifacts(WORK / "base" / wanted / task)
-    for stage, output in (
-        (instances, made.instances),
-        (demos, made.mixed),
-        (warmstart, made.base / "card.json"),
-        (collect, made.collected),
-        (reward, made.reward_summary),
-    ):
-        if not output.exists():
-            stage.build(study, task, made)
+    with alone(WORK / "base" / wanted):
+        for stage, last in (  # the file that the stage writes last: before it, nothing is complete
+            (instances, made.skipped),
+            (demos, made.mixed),
+            (warmstart, made.base / "card.json"),
+            (collect, made.collect_card),
+            (reward, made.reward_summary),
+        ):
+            if not last.exists():
+                stage.build(study, task, made)
     return made
 
 
@@ -198,24 +199,27 @@ def make_run(planned: Plan, shared: Artifacts) -> Finished:
     from agent_rl.training.ledger import CURVE, RUN
 
     folder, trained, task = planned.folder, planned.trained, planned.task
-    with tqdm(total=100, desc=f"train {folder.name}", unit="%") as bar:
-        train_arm(
-            arm_inputs(trained, task, shared),
-            ARM,
-            planned.seed,
-            folder / "policy",
-            lambda share: bar.update(100 * share),
+    with alone(folder):
+        with tqdm(total=100, desc=f"train {folder.name}", unit="%") as bar:
+            train_arm(
+                arm_inputs(trained, task, shared),
+                ARM,
+                planned.seed,
+                folder / "policy",
+                lambda share: bar.update(100 * share),
+            )
+        record = read_json(folder / "policy" / RUN, "python -m agent_rl run")
+        print(f"curve:      {folder / 'policy' / CURVE}")
+        if record["status"] != "ok":
+            raise UserError(f"the run failed: {record['reason']}")
+        contender = Contender(ARM, planned.seed, folder / "policy")
+        rows, kept = evaluate(contender, study=trained, task_name=task, artifacts=shared)
+        write_parquet(
+            folder / "episodes.parquet", pa.Table.from_pylist(rows, schema=EPISODE_SCHEMA)
         )
-    record = read_json(folder / "policy" / RUN, "python -m agent_rl run")
-    print(f"curve:      {folder / 'policy' / CURVE}")
-    if record["status"] != "ok":
-        raise UserError(f"the run failed: {record['reason']}")
-    contender = Contender(ARM, planned.seed, folder / "policy")
-    rows, kept = evaluate(contender, study=trained, task_name=task, artifacts=shared)
-    write_parquet(folder / "episodes.parquet", pa.Table.from_pylist(rows, schema=EPISODE_SCHEMA))
-    print(f"checkpoint: {folder / 'policy'}")
-    print(f"evaluation: {folder / 'episodes.parquet'}")
-    return Finished(record, rows, kept)
+        print(f"checkpoint: {folder / 'policy'}")
+        print(f"evaluation: {folder / 'episodes.parquet'}")
+        return Finished(record, rows, kept)
 
 
 def success_rate(rows: Sequence[dict[str, Any]], split: str, decoding: str) -> tuple[float, int]:
