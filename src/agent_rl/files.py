@@ -148,7 +148,7 @@ def read_json(path: Path, made_by: str) -> Any:
 def write_parquet(path: Path, table: pa.Table) -> None:
     """Write a Parquet file atomically; equal tables give equal bytes."""
     with atomic_file(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
 
 def read_parquet(path: Path, schema: pa.Schema, made_by: str) -> pa.Table:
@@ -159,7 +159,8 @@ def read_parquet(path: Path, schema: pa.Schema, made_by: str) -> pa.Table:
     if not path.exists():
         raise UserError(f"{path} is missing; make it with `{made_by}`")
     try:
-        table = pq.read_table(path)
+        # Without the checksums a flipped bit would come back as another number.
+        table = pq.read_table(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
