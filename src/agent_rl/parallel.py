@@ -7,15 +7,17 @@ import ctypes
 import multiprocessing
 import os
 import queue
+import signal
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from agent_rl.errors import UserError
+from agent_rl.errors import UserError, out_of_memory
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 """Parameters of glibc's ``mallopt``."""
@@ -94,25 +96,49 @@ def run_parallel(
     context = multiprocessing.get_context("spawn")
     # Threads of numerical libraries are read at their import, so set them for the children.
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-    ticks = context.Manager().Queue()
+    with _children_deaf_to_interrupts():
+        ticks = context.Manager().Queue()
+    before = set(multiprocessing.active_children())
     with ProcessPoolExecutor(
         workers, mp_context=context, initializer=_start_worker, initargs=(ticks,)
     ) as pool:
-        futures = [pool.submit(function, item) for item in items]
         try:
+            with _children_deaf_to_interrupts():
+                futures = [pool.submit(function, item) for item in items]
             _watch(futures, ticks, bar)
+            bar.n = len(items)
         except BrokenProcessPool as error:
-            raise UserError(
-                f"{title}: a worker process was killed or ran out of memory; free memory or set "
-                "workers: 1, and run the same command again (what is finished is kept)"
-            ) from error
-        except BaseException:
+            raise _lost_worker(title) from error
+        except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
+            if out_of_memory(error):
+                raise _lost_worker(title) from error
+            if isinstance(error, KeyboardInterrupt):
+                for child in set(multiprocessing.active_children()) - before:
+                    child.terminate()
             raise
-    bar.n = len(items)
-    bar.refresh()
-    bar.close()
+        finally:
+            bar.close()  # ends its line, so that an error has one of its own
     return [future.result() for future in futures]
+
+
+def _lost_worker(title: str) -> UserError:
+    return UserError(
+        f"{title}: a worker process was killed or ran out of memory; free memory or set "
+        "workers: 1, and run the same command again (what is finished is kept)"
+    )
+
+
+@contextlib.contextmanager
+def _children_deaf_to_interrupts() -> Iterator[None]:
+    """Processes started in the block never see Ctrl-C, which a terminal sends to all at once: the
+    parent alone answers it, in one line, and ends them."""
+    resource_tracker.ensure_running()  # its start would clear the mask
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 _BAR = "{desc}: {percentage:3.0f}%|{bar}| {n:.1f}/{total} {unit}s [{elapsed}, {remaining} left]"

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from agent_rl.config import PARAMS, GRPOArmConfig, StudyConfig, TaskConfig, load_params
-from agent_rl.errors import UserError
+from agent_rl.errors import INTERRUPTED, UserError, out_of_memory
 from agent_rl.files import digest, read_parquet, write_parquet
 from agent_rl.rewards.scoring import check_reward
 from agent_rl.rollouts.engine import Episode
@@ -182,10 +182,16 @@ def guarded(main: Callable[[], None]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted: nothing was half written; run the same command again", file=sys.stderr)
+        print(INTERRUPTED, file=sys.stderr)
         return 130
     except BrokenPipeError:
         return 1
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        reason = " ".join(str(error).split())[:200]
+        print(f"error: out of memory ({reason}); free memory and run again", file=sys.stderr)
+        return 2
     return 0
 
 
