@@ -31,11 +31,14 @@ class Fault:
 
 
 MODEL_POLICY = "agent_rl/rollouts/model_policy.py"
+DECODERS = "agent_rl/rollouts/decoders.py"
+LLAMA = "agent_rl/rollouts/llama.py"
 ENGINE = "agent_rl/rollouts/engine.py"
 CHAT = "agent_rl/rollouts/chat.py"
 MODELS = "agent_rl/rollouts/models.py"
 GRPO = "agent_rl/training/grpo.py"
 LOOP = "agent_rl/training/loop.py"
+FAST = "agent_rl/training/fast_forward.py"
 CHECKPOINTS = "agent_rl/training/checkpoints.py"
 ARMS = "agent_rl/training/arms.py"
 SUPERVISED = "agent_rl/training/supervised.py"
@@ -48,6 +51,8 @@ STORAGE = "agent_rl/rollouts/storage.py"
 JUDGE = "agent_rl/rewards/judge.py"
 
 T_POLICY = "tests/rollouts/test_model_policy.py::"
+T_DECODERS = "tests/rollouts/test_decoders.py::"
+T_FAST = "tests/training/test_fast_forward.py::"
 T_ENGINE = "tests/rollouts/test_engine.py::"
 T_CHAT = "tests/rollouts/test_chat.py::"
 T_MODELS = "tests/rollouts/test_models.py::"

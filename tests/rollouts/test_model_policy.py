@@ -26,9 +26,11 @@ UNEQUAL = (3, 0, 6, 1, 2, 9, 3, 12)
 """Instances of the stub: episodes of 1 to 4 turns with observations of 1 to 7 words."""
 
 
-@pytest.fixture
-def play(stub, episodes_for):
-    """Plays the stub with a model; returns the trajectories."""
+@pytest.fixture(params=["llama", "transformers"])
+def play(stub, episodes_for, request, monkeypatch):
+    """Plays the stub with a model, through either decoder; returns the trajectories."""
+    if request.param == "transformers":
+        monkeypatch.setattr("agent_rl.rollouts.decoders.fits", lambda model: False)
 
     def run(model, chat, ids=UNEQUAL, *, members=1, stream=0, batch_size=128, env=None, **policy):
         settings = {"temperature": 1.0, "max_action_tokens": 5, "max_tokens": 512, **policy}

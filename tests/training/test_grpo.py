@@ -12,6 +12,7 @@ import agent_rl.training.grpo as grpo
 from agent_rl.rewards import episode_facts, scoring, spec
 from agent_rl.rewards.specs import shaping_potential
 from agent_rl.rollouts.models import weights_fingerprint
+from agent_rl.training import fast_forward
 from agent_rl.training.grpo import (
     TrajectoryGRPOTrainer,
     grpo_arguments,
@@ -185,12 +186,31 @@ def with_hidden(model, change):
     return model.model.norm.register_forward_hook(lambda module, args, output: change(output))
 
 
+def test_p4_the_environment_s_tokens_are_not_even_scored(
+    sample, model, make_trainer, grpo_arm, spread_rewards, monkeypatch
+):
+    asked = []
+    scored = fast_forward.scored
+    monkeypatch.setattr(
+        fast_forward, "scored", lambda *args: asked.append(args[3]) or scored(*args)
+    )
+    played = sample(model)
+    trainer = make_trainer(model, grpo_arm(), played)
+    (batch,) = trainer._collect([0] * 16)
+    summed(trainer, [batch])
+    (labels,) = asked
+    assert int((labels != fast_forward.IGNORE).sum()) == sum(int(t.mask.sum()) for t in played)
+    assert ((labels != fast_forward.IGNORE)[:, 1:] == predicting(batch)).all()
+
+
 def test_p4_perturbed_logits_at_the_environment_s_tokens_move_nothing(
     sample, model, make_trainer, grpo_arm, spread_rewards
 ):
     trainer = make_trainer(model, grpo_arm(), sample(model))
     (batch,) = trainer._collect([0] * 16)
+    hook = with_hidden(model, lambda output: output)  # with one, transformers' own pass is asked
     before, before_grads = summed(trainer, [batch])
+    hook.remove()
     entropy = trainer._entropy[-1]
     learns = predicting(batch)
 
@@ -243,7 +263,9 @@ def test_p4_nothing_but_what_the_agent_said_decides_loss_kl_and_entropy(
         noise = torch.randn(output.shape, generator=torch.Generator().manual_seed(0))
         return output + noise * where[..., None]
 
+    hook = with_hidden(model, lambda output: output)  # with one, transformers' own pass is asked
     before, before_grads = summed(trainer, [batch])
+    hook.remove()
     entropy = trainer._entropy[-1]
     hook = with_hidden(model, lambda output: perturb(output, ~learns))
     after, after_grads = summed(trainer, [batch])

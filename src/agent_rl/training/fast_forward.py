@@ -26,7 +26,8 @@ def add_fast_forward(model: Any, temperature: float = 1.0) -> None:
     """Answer TRL's scoring calls of a plain Llama by :func:`scored`, after TRL's own patch.
 
     Args:
-        model: the model that a trainer was made with; others than plain Llamas stay as they are.
+        model: the model that a trainer was made with; one that :func:`scored` does not compute
+            stays as it is, and one that has become such (a hook was added) is asked itself.
         temperature: what TRL's trainer divides the logits by.
     """
     if not fits(model):
@@ -35,7 +36,8 @@ def add_fast_forward(model: Any, temperature: float = 1.0) -> None:
 
     def forward(self: Any, *args: Any, fused_lm_head: bool = False, **kwargs: Any) -> Any:
         known = {"input_ids", "attention_mask", "labels", "use_cache"}
-        if fused_lm_head and not args and kwargs.keys() <= known and not _autocast():
+        plain = not args and kwargs.keys() <= known and not _autocast()
+        if fused_lm_head and plain and fits(self):
             ids, labels = kwargs["input_ids"], kwargs["labels"]
             return scored(self, ids, kwargs["attention_mask"], labels, temperature)
         return original(*args, fused_lm_head=fused_lm_head, **kwargs)

@@ -136,6 +136,8 @@ class TrajectoryGRPOTrainer(Resumable, GRPOTrainer):
         self._last_entropies = torch.zeros(0)
         self._entropy: list[tuple[float, int]] = []
         self._deviation = 0.0
+        for scoring in filter(None, (self.model, self.ref_model)):
+            add_fast_forward(scoring, arm.temperature)
 
     def at_boundary(self) -> bool:
         """A batch of rollouts is used up: none has to be stored."""
@@ -422,8 +424,6 @@ def train_grpo(
     if trainer.ref_model is not None:
         # TRL reloads the reference from the model's folder; the start of this phase may be later.
         trainer.ref_model.load_state_dict(copy.deepcopy(model.state_dict()))
-        add_fast_forward(trainer.ref_model, arm.temperature)
-    add_fast_forward(trainer.model, arm.temperature)
     trainer.remove_callback(PrinterCallback)
     trainer.train_from(checkpoints)
     trainer._finish_row()

@@ -100,6 +100,7 @@ class TokenDPOTrainer(Resumable, DPOTrainer):
     def __init__(self, *args: Any, log: RunLog, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._log = log
+        add_fast_forward(self.model)
 
     def _prepare_dataset(self, dataset: Dataset, *args: Any, **kwargs: Any) -> Dataset:
         return dataset
@@ -166,7 +167,6 @@ def train_preference(
         optimizers=optimizer_and_schedule(model, learning_rate, config, log),
         log=log,
     )
-    add_fast_forward(trainer.model)
     trainer.remove_callback(PrinterCallback)
     trainer.train_from(checkpoints)
     forget_reference(model)

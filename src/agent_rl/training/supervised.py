@@ -79,6 +79,7 @@ class CountingSFTTrainer(Resumable, SFTTrainer):
     def __init__(self, *args: Any, log: RunLog, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._log = log
+        add_fast_forward(self.model)
 
     def compute_loss(
         self,
@@ -127,6 +128,5 @@ def train_supervised(
         optimizers=optimizer_and_schedule(model, learning_rate, config, log),
         log=log,
     )
-    add_fast_forward(trainer.model)
     trainer.remove_callback(PrinterCallback)
     trainer.train_from(checkpoints)
