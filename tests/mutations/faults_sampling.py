@@ -12,6 +12,7 @@ from tests.mutations.fault import (
     T_CONFIG,
     T_DECODERS,
     T_FAST,
+    T_GOLDEN,
     T_GRPO,
     T_POLICY,
     Fault,
@@ -69,8 +70,7 @@ FAULTS = (
         "        chosen = torch.log_softmax(logits, dim=-1).cpu().gather(1, tokens).squeeze(1)\n",
         (
             T_POLICY + "test_p40_the_temperature_is_in_the_stored_logprobs",
-            T_POLICY
-            + "test_p14_p40_lock_step_logprobs_equal_an_unpadded_forward_of_each_episode[sdpa-0.7]",
+            T_POLICY + "test_p14_p40_lock_step_logprobs_equal_an_unpadded_forward_of_each_episode",
         ),
     ),
     Fault(
@@ -79,6 +79,14 @@ FAULTS = (
         GRPO,
         "        temperature=arm.temperature,\n",
         "        temperature=1.0,\n",
+        (T_GOLDEN + "test_temperature_reference_and_sequence_ratio_act_as_by_hand",),
+    ),
+    Fault(
+        "P40-fast",
+        "the fast pass computes ratios at temperature 1",
+        GRPO,
+        "            add_fast_forward(scoring, arm.temperature)\n",
+        "            add_fast_forward(scoring)\n",
         (
             T_GRPO + "test_p40_loss_and_gradient_equal_the_closed_form[0.7-dapo]",
             T_GRPO + "test_p40_p42_sampler_and_trainer_agree_before_every_update[pieces0-0.7]",

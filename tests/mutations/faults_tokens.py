@@ -77,7 +77,7 @@ FAULTS = (
         GRPO,
         '        mask = inputs["tool_mask"].bool()\n',
         '        mask = inputs["completion_mask"].bool()\n',
-        (T_GRPO + "test_p4_nothing_but_what_the_agent_said_decides_loss_kl_and_entropy",),
+        (T_GRPO + "test_p4_the_environment_s_tokens_are_not_even_scored",),
     ),
     Fault(
         "P4-labels",

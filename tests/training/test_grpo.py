@@ -201,6 +201,15 @@ def test_p4_the_environment_s_tokens_are_not_even_scored(
     (labels,) = asked
     assert int((labels != fast_forward.IGNORE).sum()) == sum(int(t.mask.sum()) for t in played)
     assert ((labels != fast_forward.IGNORE)[:, 1:] == predicting(batch)).all()
+    logged, tokens = trainer._entropy[-1]
+    entropies = []
+    for trajectory in played:
+        with torch.no_grad():
+            ids = torch.tensor(trajectory.token_ids.astype("int64"))
+            table = torch.log_softmax(model(input_ids=ids[None]).logits[0], -1)
+        entropies.append(-(table.exp() * table).sum(-1)[np.flatnonzero(trajectory.mask) - 1])
+    assert tokens == len(torch.cat(entropies))
+    assert logged == pytest.approx(float(torch.cat(entropies).mean()), abs=1e-6)
 
 
 def test_p4_perturbed_logits_at_the_environment_s_tokens_move_nothing(
