@@ -81,8 +81,8 @@ tune: setup ## equal-budget search of each arm's learning rate, on validation in
 	@python -m agent_rl.stages.tune
 
 .PHONY: bench
-bench: setup ## environment steps per second of every task -> results/bench.csv
-	@python -m benchmarks.task_speed
+bench: setup ## speed and memory of rollouts and training -> results/bench.csv
+	@python -m benchmarks
 
 .PHONY: verify
 verify: setup ## run the study again in another folder, compare with results/ (PROFILE=, TASKS=, MACHINE=other)
