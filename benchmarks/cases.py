@@ -23,6 +23,8 @@ class Sizes:
     """Episodes in parallel, for the scaling curve."""
     turns: tuple[int, ...]
     """Lengths of episodes, for the scaling curve."""
+    turns_batch: int
+    """Episodes in lock-step of that curve."""
     models: tuple[tuple[int, int], ...]
     """Width and layers of the models of the scaling curve."""
     model_batch: int
@@ -44,6 +46,7 @@ FULL = Sizes(
     warm_steps=150,
     batches=(8, 32, 128, 512),
     turns=(4, 8, 16, 32, 64),
+    turns_batch=64,
     models=((64, 2), (96, 4), (128, 5), (192, 7), (320, 8)),
     model_batch=32,
     training=((64, 4), (128, 4)),
@@ -58,6 +61,7 @@ QUICK = Sizes(
     warm_steps=40,
     batches=(2, 4),
     turns=(2, 4),
+    turns_batch=4,
     models=((16, 1), (32, 1)),
     model_batch=4,
     training=((16, 1),),

@@ -22,8 +22,8 @@ ACTION_TOKENS = 2
 no format do the same work as those which do."""
 FITTED_FROM = 8
 """Turns from which the exponent is fitted: below, the fixed costs of an episode count too much."""
-SECONDS_OF_WORKERS = 60.0
-"""Patience with the two processes."""
+PATIENCE = 120.0
+"""Seconds that one process waits for the other."""
 
 
 def exponent(turns: Sequence[float], seconds: Sequence[float]) -> float:
@@ -75,24 +75,24 @@ def over_turns(sizes: Sizes, folder: Path) -> list[Measure]:
     """Milliseconds per episode by its number of turns, and the exponent of their growth."""
     model, tokenizer = load_base(folder)
     name = described(model)
-    seconds_to_play(model, tokenizer, sizes.batch, min(sizes.turns), 1)
-    seconds = {t: seconds_to_play(model, tokenizer, sizes.batch, t, 2) for t in sizes.turns}
+    seconds_to_play(model, tokenizer, sizes.turns_batch, min(sizes.turns), 1)
+    seconds = {t: seconds_to_play(model, tokenizer, sizes.turns_batch, t, 2) for t in sizes.turns}
     found = [
         Measure(
             "turns",
             ENGINE,
             f"{TASK}, {turns} turns",
             name,
-            sizes.batch,
+            sizes.turns_batch,
             "ms per episode",
-            1000 * taken / sizes.batch,
+            1000 * taken / sizes.turns_batch,
         )
         for turns, taken in seconds.items()
     ]
     fitted = [t for t in sizes.turns if t >= FITTED_FROM] or list(sizes.turns)
     slope = exponent(fitted, [seconds[t] for t in fitted])
     task = f"{TASK}, {fitted[0]} to {fitted[-1]} turns"
-    return [*found, Measure("turns", ENGINE, task, name, sizes.batch, "exponent", slope)]
+    return [*found, Measure("turns", ENGINE, task, name, sizes.turns_batch, "exponent", slope)]
 
 
 def over_models(sizes: Sizes, folder: Path) -> list[Measure]:
@@ -115,23 +115,13 @@ def over_models(sizes: Sizes, folder: Path) -> list[Measure]:
     return found
 
 
-def one_process(sizes: Sizes, folder: Path) -> list[Measure]:
-    """Turns per second of one process, beside those of two at a time."""
-    return _workers(sizes, folder, 1)
-
-
-def two_processes(sizes: Sizes, folder: Path) -> list[Measure]:
-    """Turns per second of two processes that play at the same time, together."""
-    return _workers(sizes, folder, 2)
-
-
-def _workers(sizes: Sizes, folder: Path, count: int) -> list[Measure]:
-    """All processes begin at a barrier; the last one to end stops the clock."""
+def over_processes(sizes: Sizes, folder: Path) -> list[Measure]:
+    """Turns per second of one process alone and of two that play at the same time, together."""
     context = multiprocessing.get_context("spawn")
-    barrier, spans = context.Barrier(count), context.SimpleQueue()
+    barrier, spans = context.Barrier(2), context.SimpleQueue()
     processes = [
         context.Process(target=_play_together, args=(sizes, folder, index, barrier, spans))
-        for index in range(count)
+        for index in range(2)
     ]
     for process in processes:
         process.start()
@@ -139,20 +129,36 @@ def _workers(sizes: Sizes, folder: Path, count: int) -> list[Measure]:
         process.join()
     if any(process.exitcode for process in processes):
         raise RuntimeError("a process of the case workers failed")
-    times = [spans.get() for _ in processes]
-    seconds = max(end for _, end, _ in times) - min(start for start, _, _ in times)
-    turns = count * sizes.batch * sizes.horizon
-    metric = f"turns/s, {count} process{'es' if count > 1 else ''}"
-    return [Measure("workers", ENGINE, TASK, times[0][2], sizes.batch, metric, turns / seconds)]
+    found = [spans.get() for _ in range(3)]
+    alone = [end - start for alone, start, end, _ in found if alone]
+    together = [(start, end) for alone, start, end, _ in found if not alone]
+    both = max(end for _, end in together) - min(start for start, _ in together)
+    turns, name = sizes.batch * sizes.horizon, found[0][3]
+    return [
+        Measure("workers", ENGINE, TASK, name, sizes.batch, f"turns/s, {count}", value)
+        for count, value in (
+            ("1 process", turns / alone[0]),
+            ("2 processes", 2 * turns / both),
+        )
+    ]
 
 
 def _play_together(sizes: Sizes, folder: Path, index: int, barrier: Any, spans: Any) -> None:
+    """The first process plays alone while the second waits, then both play."""
     from agent_rl.parallel import prepare_process
 
     prepare_process()
     model, tokenizer = load_base(folder)
+    name = described(model)
+
+    def timed(alone: bool, stream: int) -> None:
+        start = time.perf_counter()  # one clock for all processes of a machine
+        seconds_to_play(model, tokenizer, sizes.batch, sizes.horizon, stream)
+        spans.put((alone, start, time.perf_counter(), name))
+
     seconds_to_play(model, tokenizer, sizes.batch, sizes.horizon, 1)
-    barrier.wait(SECONDS_OF_WORKERS)
-    start = time.perf_counter()  # one clock for all processes of a machine
-    seconds_to_play(model, tokenizer, sizes.batch, sizes.horizon, 2 + index)
-    spans.put((start, time.perf_counter(), described(model)))
+    barrier.wait(PATIENCE)
+    if index == 0:
+        timed(True, 2)
+    barrier.wait(PATIENCE)
+    timed(False, 3 + index)

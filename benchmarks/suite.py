@@ -66,9 +66,9 @@ def _training(sizes: Sizes, folder: Path) -> list[Measure]:
 
 
 def _workers(sizes: Sizes, folder: Path) -> list[Measure]:
-    from benchmarks.scaling import one_process, two_processes
+    from benchmarks.scaling import over_processes
 
-    return [*one_process(sizes, folder), *two_processes(sizes, folder)]
+    return over_processes(sizes, folder)
 
 
 CASES: tuple[Case, ...] = (
@@ -79,7 +79,7 @@ CASES: tuple[Case, ...] = (
     Case("batch", _batch, _prepare),
     Case("turns", _turns, _prepare),
     Case("model", _model),
-    Case("workers", _workers, _prepare, torch=False),
+    Case("workers", _workers, _prepare),
     Case("training", _training),
     *task_speed.cases(),
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_rl.stages.report import BEGIN, END, write_headline
+from agent_rl.stages.report import BEGIN, END, PERFORMANCE, write_headline, write_performance
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = {"setup", "repro", "test", "smoke", "ablation", "tune", "report", "verify", "bench"}
@@ -43,13 +43,14 @@ def test_every_make_command_in_the_readme_exists():
 
 
 def test_the_readme_carries_the_headline_of_the_committed_results(tmp_path):
-    from agent_rl.reporting import headline
+    from agent_rl.reporting import headline, performance
 
     copy = tmp_path / "README.md"
     original = (ROOT / "README.md").read_text(encoding="utf-8")
     copy.write_text(original, encoding="utf-8")
     write_headline(copy, headline(ROOT / "results"))
-    assert BEGIN in original and END in original
+    write_performance(copy, performance(ROOT / "results"))
+    assert all(mark in original for mark in (BEGIN, END, *PERFORMANCE))
     assert copy.read_text(encoding="utf-8") == original, "run make report"
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
+from tests.reporting.planted_bench import write_bench
 
 from agent_rl.errors import UserError
 from agent_rl.reporting import build_report, headline, report
@@ -28,6 +29,7 @@ FIGURES = [
     "end_reasons",
     "cost",
     "training_health",
+    "speed",
 ]
 
 
@@ -45,6 +47,7 @@ def built(tmp_path_factory, make_results, make_reward_files):
     root = tmp_path_factory.mktemp("built")
     tasks = ("babyai", "sqlqa")
     results = make_reward_files(make_results(root / "results", tasks=tasks), tasks=tasks)
+    write_bench(results)
     stale = root / "reports" / "figures" / "old_idea.svg"
     stale.parent.mkdir(parents=True)
     stale.write_text("<svg/>")

@@ -4,7 +4,8 @@ Nothing here trains, plays an episode or imports torch: a report can be rebuilt 
 on a machine that has none of that.
 """
 
+from agent_rl.reporting.bench import performance
 from agent_rl.reporting.prose import headline
 from agent_rl.reporting.report import build_report
 
-__all__ = ["build_report", "headline"]
+__all__ = ["build_report", "headline", "performance"]

@@ -21,18 +21,21 @@ from agent_rl.errors import UserError
 Schema = dict[str, str]
 
 
-def read_csv(path: Path, schema: Schema, optional: Schema | None = None) -> pd.DataFrame:
+PUBLISH = "run the publish stage again"
+
+
+def read_csv(
+    path: Path, schema: Schema, optional: Schema | None = None, again: str = PUBLISH
+) -> pd.DataFrame:
     """One CSV file as a frame with typed columns.
 
     Columns of ``schema`` must exist, those of ``optional`` are added empty when they do not, and
-    unknown ones are kept as text.
+    unknown ones are kept as text. ``again`` tells what to do about a file that is not whole.
     """
-    header, rows = _read_rows(path)
+    header, rows = _read_rows(path, again)
     missing = [column for column in schema if column not in header]
     if missing:
-        raise UserError(
-            f"{path}: column {', '.join(missing)} is missing; run the publish stage again"
-        )
+        raise UserError(f"{path}: column {', '.join(missing)} is missing; {again}")
     kinds = {**schema, **(optional or {})}
     columns: dict[str, list[Any]] = {}
     for index, name in enumerate(header):
@@ -62,10 +65,10 @@ def read_text(path: Path) -> str:
         raise UserError(f"{path}: cannot be read as UTF-8 text ({error})") from None
 
 
-def _read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
+def _read_rows(path: Path, again: str) -> tuple[list[str], list[list[str]]]:
     text = read_text(path)
     if not text.strip():
-        raise UserError(f"{path}: file is empty; run the publish stage again")
+        raise UserError(f"{path}: file is empty; {again}")
     if not text.endswith("\n"):
         raise UserError(f"{path}: last line has no end, so the file looks truncated; restore it")
     header, *rows = list(csv.reader(io.StringIO(text, newline="")))

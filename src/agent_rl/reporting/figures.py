@@ -19,6 +19,7 @@ from agent_rl.evaluation import statistics as st
 from agent_rl.reporting import drawing, style, summary
 from agent_rl.reporting.drawing import Plot, SavedFigure
 from agent_rl.reporting.figures_audit import reward_audit
+from agent_rl.reporting.figures_bench import speed
 from agent_rl.reporting.figures_cost import cost, end_reasons
 from agent_rl.reporting.figures_dead_groups import dead_groups
 from agent_rl.reporting.figures_distance import success_by_distance
@@ -54,6 +55,7 @@ def draw_all(results: Results, directory: Path) -> dict[str, SavedFigure | Gap]:
         "end_reasons": end_reasons,
         "cost": cost,
         "training_health": training_health,
+        "speed": speed,
     }
     drawn: dict[str, SavedFigure | Gap] = {}
     with style.drawing_style():

@@ -23,6 +23,7 @@ from agent_rl.reporting.document import (
 )
 from agent_rl.reporting.drawing import SavedFigure
 from agent_rl.reporting.figures import Gap
+from agent_rl.reporting.sections_bench import speed_blocks
 from agent_rl.reporting.sections_gap import gap_blocks
 from agent_rl.reporting.sections_rewards import audit_blocks, base_blocks, luck_sentence
 from agent_rl.reporting.sections_transcripts import transcript_blocks
@@ -66,6 +67,7 @@ def build_document(results: Results, figures: Figures) -> Document:
             ),
             Section("Cost", [shown("cost"), *_cost_tables(results)]),
             Section("Training health", [shown("training_health")]),
+            Section("Speed and memory", speed_blocks(results.bench, shown("speed"))),
             Section("Failed and collapsed runs", _failures(results)),
             Section("Instances and overlap", sections_study.instances(results)),
             Section("Provenance", sections_study.provenance(results)),

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from agent_rl.errors import UserError
+from agent_rl.reporting import bench as bench_file
 from agent_rl.reporting.csv_files import (
     Schema,
     check_choice,
@@ -109,6 +110,8 @@ class Results:
     """Episodes to read; None when the file is absent."""
     showcases: tuple[Showcase, ...] = ()
     """Episodes of runs beside the study, by task."""
+    bench: pd.DataFrame | None = None
+    """Timings of ``make bench``; None when the file is absent."""
     rewards: RewardFiles = field(default_factory=RewardFiles)
     """What the audit, the scored rollouts and the docstrings say of each reward."""
 
@@ -166,6 +169,7 @@ def load_results(results_dir: Path) -> Results:
         optional=optional,
         transcripts=load_transcripts(results_dir / "transcripts.json"),
         showcases=load_showcases(results_dir / "showcase"),
+        bench=bench_file.load_bench(results_dir / bench_file.FILE),
         rewards=load_reward_files(results_dir, sorted(runs["task"].unique())),
     )
 
