@@ -124,9 +124,12 @@ def load_base(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 
 def sampler(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_action_tokens: int
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    max_action_tokens: int,
+    weights: str = "",
 ) -> ModelPolicy:
-    """Our policy at temperature 1."""
+    """Our policy at temperature 1; ``weights`` is their fingerprint, where turns shall carry it."""
     return ModelPolicy(
         "bench",
         model,
@@ -134,6 +137,7 @@ def sampler(
         temperature=1.0,
         max_action_tokens=max_action_tokens,
         max_tokens=MAX_TOKENS,
+        weights=weights,
     )
 
 

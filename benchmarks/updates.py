@@ -64,8 +64,7 @@ def our_update(
 
     def rollout(model: PreTrainedModel, indices: Sequence[int], update: int) -> list[Trajectory]:
         starts.append(time.perf_counter())
-        policy = sampler(model, tokenizer, MAX_ACTION_TOKENS)
-        policy.weights = weights_fingerprint(model)
+        policy = sampler(model, tokenizer, MAX_ACTION_TOKENS, weights_fingerprint(model))
         chosen = [instances[index] for index in indices[:: arm.group_size]]
         played = engine.play(policy, episodes(chosen, arm.group_size, stream=10 + update))
         log.ledger.sampled_tokens += policy.sampled_tokens

@@ -36,6 +36,11 @@ def test_the_readme_states_ratios_of_the_planted_run(tmp_path):
     assert "Medians of 5 runs" in text
 
 
+def test_a_single_run_is_called_one(tmp_path):
+    text = performance(write_bench(tmp_path, lambda frame: frame.assign(runs=1)))
+    assert "no spread is known" in text and "Medians" not in text
+
+
 def test_engines_whose_runs_overlap_are_not_ranked(tmp_path):
     def close(frame):
         frame.loc[(frame.engine == "trl") & (frame.metric == "turns/s"), "high"] = 3700

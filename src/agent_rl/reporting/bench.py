@@ -218,6 +218,8 @@ def training_sentence(bench: pd.DataFrame) -> str:
 def reading(bench: pd.DataFrame) -> str:
     """What value and brackets mean."""
     runs = sorted(set(bench["runs"]))
+    if runs == [1]:
+        return "One run of every case: no spread is known, and differences may be chance."
     span = f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
     return (
         f"Medians of {span} runs in fresh processes that took turns; brackets: lowest to highest "
