@@ -25,6 +25,9 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+PRELOAD = "AGENT_RL_PRELOAD"
+"""What ``preload.py`` calls it; to import that module is to do its work."""
+
 _ticks: Any = None
 
 
@@ -82,18 +85,26 @@ def run_parallel(
     *,
     workers: int,
     title: str,
+    preload: Sequence[str] = (),
 ) -> list[Result]:
     """``[function(item) for item in items]`` in processes; results in the order of the items.
 
     ``function`` must be importable (a module-level function or a partial of one) and may call
     :func:`tick`. The first exception stops the run.
 
+    Args:
+        function: what is done with an item.
+        items: its arguments.
+        workers: most processes at a time.
+        title: what the progress bar and an error call it.
+        preload: modules that every worker needs; they are imported once for all of them.
+
     Raises: UserError when a worker died without an exception.
     """
     bar = tqdm(total=len(items), desc=title, unit="run", bar_format=_BAR)
     # A worker costs an import of torch and transformers: never start one that has nothing to do.
     workers = min(workers, len(items))
-    context = multiprocessing.get_context("spawn")
+    context = _context(preload)
     # Threads of numerical libraries are read at their import, so set them for the children.
     os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
     with _children_deaf_to_interrupts():
@@ -120,6 +131,17 @@ def run_parallel(
         finally:
             bar.close()  # ends its line, so that an error has one of its own
     return [future.result() for future in futures]
+
+
+def _context(preload: Sequence[str]) -> Any:
+    """Workers fork from a process that has imported ``preload`` and done nothing else: no thread,
+    no generator and no model of the parent comes along. Where that cannot be done, each imports."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    os.environ[PRELOAD] = ",".join(["torch", "transformers", "datasets", __name__, *preload])
+    context.set_forkserver_preload(["agent_rl.preload"])
+    return context
 
 
 def _lost_worker(title: str) -> UserError:

@@ -127,6 +127,7 @@ def build(study: StudyConfig, task_name: str, artifacts: Artifacts) -> None:
         contenders(study, artifacts),
         workers=study.workers,
         title=f"evaluate {task_name}",
+        preload=["agent_rl.rollouts.model_policy"],
     )
     rows = [row for rows, _ in results for row in rows]
     write_parquet(artifacts.episodes, pa.Table.from_pylist(rows, schema=EPISODE_SCHEMA))

@@ -78,6 +78,7 @@ def build(study: StudyConfig, task_name: str, artifacts: Artifacts, arm: str) ->
             study.seeds,
             workers=study.workers,
             title=f"train {task_name} {arm}",
+            preload=["agent_rl.training.arms"],
         )
         shutil.rmtree(unfinished, ignore_errors=True)
     print(f"trained policies and curves: {artifacts.arm(arm)}")

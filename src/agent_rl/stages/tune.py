@@ -127,7 +127,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             study.arm(arm)
         trials = planned(study, compose_config("tune"), tasks, arms)
         rows = run_parallel(
-            partial(run_trial, study=study), trials, workers=study.workers, title="tune"
+            partial(run_trial, study=study),
+            trials,
+            workers=study.workers,
+            title="tune",
+            preload=["agent_rl.training.arms"],
         )
         table = pd.DataFrame(rows)
         if OUTPUT.exists():
