@@ -48,16 +48,16 @@ def train(compose, artifacts, tmp_path):
     return run
 
 
-SHAPES = [
-    ("sft", ()),
-    ("rft", ()),
-    ("dpo", ()),
+SHAPES = [  # a handful of steps each: those of a supervised arm are all alike
+    ("sft", ("train.budget_tokens=8000",)),
+    ("rft", ("train.budget_tokens=16000",)),
+    ("dpo", ("train.budget_tokens=16000",)),
     ("grpo_sparse", ()),
     ("grpo_shaped", ("arms.grpo_shaped.minibatches=2", "arms.grpo_shaped.iterations=2")),
     ("grpo_dense", ("arms.grpo_dense.beta=0.1", "arms.grpo_dense.micro_batches=2")),
     ("sft_grpo", ("arms.sft_grpo.beta=0.1",)),
     ("grpo_shaped", ("model.lora.enabled=true", "arms.grpo_shaped.beta=0.1")),
-    ("sft", ("model.lora.enabled=true",)),
+    ("sft", ("train.budget_tokens=8000", "model.lora.enabled=true")),
 ]
 
 
