@@ -12,7 +12,8 @@ convention of Chowdhery et al. 2022, arXiv 2204.02311, appendix B). The third is
 the tied embeddings that gives the logits. Norms, softmax and the optimiser count as no operations
 and take time all the same: what they cost is part of the distance to the peak.
 
-The step is the supervised one: logits, cross-entropy of all tokens, backward, AdamW.
+The step is that of the arms (``training/fast_forward.py``) with every token scored, so that nothing
+can be left out: logits, log-probabilities, backward, AdamW.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 import torch
 from transformers import PretrainedConfig, PreTrainedModel
 
+from agent_rl.training.fast_forward import scored
 from benchmarks.base import described, fresh_model, make_tokenizer
 from benchmarks.cases import Measure, Sizes
 from benchmarks.room import study
@@ -75,11 +77,13 @@ def step_rate(model: PreTrainedModel, batch: int, length: int) -> float:
     config: PretrainedConfig = model.config
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(config.vocab_size, (batch, length), generator=generator)
+    attention = torch.ones_like(ids)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     model.train()
 
     def step() -> None:
-        loss = model(input_ids=ids, labels=ids).loss
+        loss = scored(model, ids, attention, ids, 1.0).loss
+        assert loss is not None
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
