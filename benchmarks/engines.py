@@ -37,7 +37,7 @@ from agent_rl.rollouts.chat import Chat
 from agent_rl.rollouts.engine import Episode, RolloutEngine
 from benchmarks.base import described, load_base, sampler
 from benchmarks.cases import Measure, Sizes
-from benchmarks.processes import peak_memory
+from benchmarks.processes import peak_memory, settle
 from benchmarks.room import TASK, groups, make_room, study
 
 CASE = "engines"
@@ -103,6 +103,7 @@ def agent_rl(sizes: Sizes, folder: Path) -> list[Measure]:
     for stream in (REHEARSAL, TIMED):
         policy = sampler(model, tokenizer, MAX_ACTION_TOKENS)
         batch = groups(task, sizes.batch, stream)
+        settle()
         start = time.perf_counter()
         played = engine.play(policy, batch)
         seconds = time.perf_counter() - start
@@ -209,6 +210,7 @@ def reread(
     for stream in (REHEARSAL, TIMED):
         batch = groups(task, sizes.batch, stream)
         torch.manual_seed(stream)
+        settle()
         start = time.perf_counter()
         turns, tokens = play(answer, chat, environments, batch)
         seconds = time.perf_counter() - start

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from agent_rl.rollouts.engine import RolloutEngine
 from benchmarks.base import described, fresh_model, load_base, make_tokenizer, sampler
 from benchmarks.cases import Measure, Sizes
+from benchmarks.processes import settle
 from benchmarks.room import TASK, groups, make_room, study
 
 ENGINE = "agent_rl"
@@ -50,6 +51,7 @@ def seconds_to_play(
     engine = RolloutEngine(TASK, lambda: make_room(task, horizon), batch_size=batch)
     episodes = groups(task, batch, stream)
     policy = sampler(model, tokenizer, ACTION_TOKENS)
+    settle()
     start = time.perf_counter()
     played = engine.play(policy, episodes)
     seconds = time.perf_counter() - start
@@ -152,9 +154,9 @@ def _play_together(sizes: Sizes, folder: Path, index: int, barrier: Any, spans: 
     name = described(model)
 
     def timed(alone: bool, stream: int) -> None:
-        start = time.perf_counter()  # one clock for all processes of a machine
-        seconds_to_play(model, tokenizer, sizes.batch, sizes.horizon, stream)
-        spans.put((alone, start, time.perf_counter(), name))
+        seconds = seconds_to_play(model, tokenizer, sizes.batch, sizes.horizon, stream)
+        end = time.perf_counter()  # one clock for all processes of a machine
+        spans.put((alone, end - seconds, end, name))
 
     seconds_to_play(model, tokenizer, sizes.batch, sizes.horizon, 1)
     barrier.wait(PATIENCE)

@@ -27,7 +27,7 @@ from agent_rl.training.grpo import grpo_arguments
 from benchmarks.base import MAX_TOKENS, described, load_base
 from benchmarks.cases import Measure, Sizes
 from benchmarks.engines import MAX_ACTION_TOKENS, measure, speeds
-from benchmarks.processes import peak_memory
+from benchmarks.processes import peak_memory, settle
 from benchmarks.room import TASK, make_room, rooms, study
 from benchmarks.updates import UPDATES, update_arm
 
@@ -138,6 +138,7 @@ def trl(sizes: Sizes, folder: Path) -> list[Measure]:
     trainer.rollouts = []
     name = described(model)
     before = peak_memory()
+    settle()
     trainer.train()
     assert len(trainer.rollouts) == len(watch.steps) == UPDATES
     seconds, turns, tokens, _ = trainer.rollouts[-1]

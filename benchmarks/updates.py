@@ -18,7 +18,7 @@ from agent_rl.training.loop import RunLog, Validation
 from agent_rl.trajectory import Trajectory
 from benchmarks.base import MAX_TOKENS, sampler
 from benchmarks.cases import Measure, Sizes
-from benchmarks.processes import peak_memory
+from benchmarks.processes import peak_memory, settle
 from benchmarks.room import GROUP, TASK, episodes, groups, make_room, rooms, study
 
 ARM = "grpo_shaped"
@@ -73,6 +73,7 @@ def our_update(
             log.stop = 0  # the budget is spent: this step is the last
         return played
 
+    settle()
     train_grpo(
         model,
         tokenizer,

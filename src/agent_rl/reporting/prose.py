@@ -57,7 +57,9 @@ def scope(results: Results) -> str:
     policy = "one base policy" if len(tasks) == 1 else "one base policy for each"
     return (
         f"The study stands on {number_word(len(tasks), 'task')} ({names(tasks)}) and {policy}: "
-        "it says what happened there, not what happens everywhere."
+        "it says what happened there, not what happens everywhere. All seeds of an arm start from "
+        "the same base and, where they learn from collected groups, from the same groups: the "
+        "intervals say what another training seed would give, not another base."
     )
 
 
