@@ -59,7 +59,7 @@ textworld: setup $(VENV)/.textworld ## one run on the optional TextWorld family,
 
 .PHONY: test
 test: lint $(VENV)/.textworld ## lint, layer check and all tests, the smoke pipeline included
-	@AGENT_RL_REQUIRE_EXTRAS=1 python -m pytest -n 2 --dist loadfile
+	@AGENT_RL_REQUIRE_EXTRAS=1 python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: test-slow
 test-slow: setup ## put known faults into copies of the package: the tests must catch each

@@ -21,6 +21,17 @@ def pytest_addoption(parser):
     parser.addoption("--settings", default="{}", help="its settings as JSON (default: {})")
 
 
+LONGEST = ("test_pipeline.py", "test_checkpoints.py", "test_arms.py", "test_contract.py")
+"""Files that take minutes: begun first, so that no worker is left alone with one at the end."""
+
+
+def pytest_collection_modifyitems(items):
+    def rank(item):
+        return LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST)
+
+    items.sort(key=rank)
+
+
 TINY = (
     "profile=smoke",
     "tasks.babyai.horizon=8",
