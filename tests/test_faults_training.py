@@ -150,13 +150,14 @@ if __name__ == "__main__":
 """
 
 
+def children(pid):
+    return sorted(int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+
+
 def workers_of(pid):
-    """Children that loaded torch: not the process that passes the progress on."""
-    found = []
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        if "libtorch" in Path(f"/proc/{child}/maps").read_text():
-            found.append(int(child))
-    return found
+    """Processes forked to work; the server forks the one that passes the progress on first."""
+    servers = [c for c in children(pid) if "forkserver" in Path(f"/proc/{c}/cmdline").read_text()]
+    return [worker for server in servers for worker in children(server)[1:]]
 
 
 def test_a_worker_that_is_killed_costs_its_seed_alone(artifacts, tmp_path):
@@ -174,7 +175,9 @@ def test_a_worker_that_is_killed_costs_its_seed_alone(artifacts, tmp_path):
     while not list(unfinished.glob("seed-0-*/finished/run.json")):
         assert stage.poll() is None, stage.stderr.read()
         time.sleep(0.02)
-    for worker in workers_of(stage.pid):
+    workers = workers_of(stage.pid)
+    assert workers
+    for worker in workers:
         os.kill(worker, signal.SIGKILL)
     _, told = stage.communicate(timeout=120)
     lines = [line for line in told.splitlines() if line.startswith("error: ")]

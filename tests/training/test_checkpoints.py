@@ -59,9 +59,10 @@ SHAPES = [  # a handful of steps each: those of a supervised arm are all alike
     ("grpo_shaped", ("model.lora.enabled=true", "arms.grpo_shaped.beta=0.1")),
     ("sft", ("train.budget_tokens=8000", "model.lora.enabled=true")),
 ]
+NAMES = [f"{arm}-{sum('budget' not in word for word in words)}" for arm, words in SHAPES]
 
 
-@pytest.mark.parametrize(("arm", "overrides"), SHAPES, ids=[f"{a}-{len(o)}" for a, o in SHAPES])
+@pytest.mark.parametrize(("arm", "overrides"), SHAPES, ids=NAMES)
 def test_p55_a_run_killed_at_every_step_ends_with_the_same_bytes(
     train, tmp_path, always, arm, overrides
 ):
