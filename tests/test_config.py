@@ -345,7 +345,7 @@ def test_an_override_that_does_not_exist_is_refused_in_one_line(override, told):
 @pytest.mark.parametrize(
     ("key", "value", "told"),
     [
-        ("rewards.dense.name", "sprase", "rewards.dense: unknown reward 'sprase'; known: dense"),
+        ("rewards.dense.name", "sprase", "rewards.dense: unknown reward 'sprase'; known: "),
         ("arms.grpo_dense.reward.name", "sprase", "arms.grpo_dense.reward: unknown reward"),
         ("rewards.rubric.criteria", {"kind": 1.0}, "rewards.rubric: unknown criterion 'kind'"),
         ("rewards.dense.name", "nowhere:it", "rewards.dense: reward 'nowhere:it': there is no"),

@@ -261,11 +261,16 @@ if __name__ == "__main__":
 """
 
 
+def listening():
+    """A shell lets what it runs in the background ignore Ctrl-C, tests included."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def interrupted(words, ready, cwd=ROOT):
     """Ctrl-C as a terminal sends it: to the stage and all its workers."""
     process = subprocess.Popen(
         words, cwd=cwd, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, start_new_session=True,
+        text=True, start_new_session=True, preexec_fn=listening,
     )  # fmt: skip
     began = time.monotonic()
     while not ready() and process.poll() is None and time.monotonic() - began < 120:
