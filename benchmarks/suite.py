@@ -2,85 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from benchmarks import task_speed
-from benchmarks.cases import Case, Measure, Sizes
+from benchmarks.cases import Case, Sizes
 
 # The libraries of a case are imported in its own process: the parent stays small, and what a case
 # needs in memory is its own.
 
 
-def _prepare(sizes: Sizes, folder: Path) -> None:
-    from benchmarks.base import prepare_base
-
-    prepare_base(sizes, folder)
+def _call(module: str, name: str, sizes: Sizes, folder: Path) -> Any:
+    return getattr(import_module(module), name)(sizes, folder)
 
 
-def _agent_rl(sizes: Sizes, folder: Path) -> list[Measure]:
-    from benchmarks.engines import agent_rl
-
-    return agent_rl(sizes, folder)
-
-
-def _generate(sizes: Sizes, folder: Path) -> list[Measure]:
-    from benchmarks.engines import generate
-
-    return generate(sizes, folder)
+def _later(module: str, name: str) -> Callable[[Sizes, Path], Any]:
+    """A function that its module gives when it is called: in the process of the case."""
+    return partial(_call, f"benchmarks.{module}", name)
 
 
-def _continuous(sizes: Sizes, folder: Path) -> list[Measure]:
-    from benchmarks.engines import continuous
-
-    return continuous(sizes, folder)
-
-
-def _trl(sizes: Sizes, folder: Path) -> list[Measure]:
-    from benchmarks.stock_trl import trl
-
-    return trl(sizes, folder)
-
-
-def _batch(sizes: Sizes, folder: Path) -> list[Measure]:
-    from benchmarks.scaling import over_batches
-
-    return over_batches(sizes, folder)
-
-
-def _turns(sizes: Sizes, folder: Path) -> list[Measure]:
-    from benchmarks.scaling import over_turns
-
-    return over_turns(sizes, folder)
-
-
-def _model(sizes: Sizes, folder: Path) -> list[Measure]:
-    from benchmarks.scaling import over_models
-
-    return over_models(sizes, folder)
-
-
-def _training(sizes: Sizes, folder: Path) -> list[Measure]:
-    from benchmarks.training import training
-
-    return training(sizes, folder)
-
-
-def _workers(sizes: Sizes, folder: Path) -> list[Measure]:
-    from benchmarks.scaling import over_processes
-
-    return over_processes(sizes, folder)
-
+_BASE = _later("base", "prepare_base")
 
 CASES: tuple[Case, ...] = (
-    Case("agent_rl", _agent_rl, _prepare),
-    Case("generate", _generate, _prepare),
-    Case("continuous", _continuous, _prepare),
-    Case("trl", _trl, _prepare),
-    Case("batch", _batch, _prepare),
-    Case("turns", _turns, _prepare),
-    Case("model", _model),
-    Case("workers", _workers, _prepare),
-    Case("training", _training),
+    Case("agent_rl", _later("engines", "agent_rl"), _BASE),
+    Case("generate", _later("engines", "generate"), _BASE),
+    Case("continuous", _later("engines", "continuous"), _BASE),
+    Case("trl", _later("stock_trl", "trl"), _BASE),
+    Case("batch", _later("scaling", "over_batches"), _BASE),
+    Case("turns", _later("scaling", "over_turns"), _BASE),
+    Case("model", _later("scaling", "over_models")),
+    Case("workers", _later("scaling", "over_processes"), _BASE),
+    Case("training", _later("training", "training")),
     *task_speed.cases(),
 )
 """Every case, in the order of a round."""
